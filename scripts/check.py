@@ -134,7 +134,7 @@ def check_lint(steps: Steps) -> None:
 
 
 # Instrumented code is several times slower: the conformance over one shared and one encrypted connection is enough there.
-ASAN_WITHOUT = r"^(conformance\.(self|shm_one|tcp_one|tcp_two|resident).*|stress|faults\..*|hosts)$"
+ASAN_WITHOUT = r"^(conformance\.(self|shm_one|tcp_one|tcp_two|persistent).*|stress|faults\..*|hosts)$"
 # What another process orders is a race to the thread sanitizer, which sees one.
 TSAN_WITHOUT = r"^(conformance\..*|faults\..*|device_faults\..*/(tcp_|shm_[^o]).*|hosts|(processes|apps|perf)\..*|example_.*)$"
 

@@ -19,27 +19,27 @@ struct Route {
   u64 ready_word, data_word;  // the same on every rank: at the sender, at the receiver
 };
 
-/// All routes of one caller, level by level. False: the window's guard says why.
-template <class L>
-THALWEG_DEVICE bool exchange(L level, const thalweg::device::Window& window, const Route* routes, u32 count, u64 n) {
+/// All routes of one caller, group by group. False: the window's guard says why.
+template <class ThreadGroup>
+THALWEG_DEVICE bool exchange(ThreadGroup group, const thalweg::device::Window& window, const Route* routes, u32 count, u64 n) {
   namespace device = thalweg::device;
   bool ok = true;
-  if (level.leads()) {
+  if (group.leads()) {
     for (u32 r = 0; r < count; ++r)
       ok = device::signal(device::Thread(), window, routes[r].from, routes[r].ready_word, n) && ok;
   }
-  if (!level.all(ok)) return false;
+  if (!group.all(ok)) return false;
   for (u32 r = 0; r < count; ++r) {
     const Route& route = routes[r];
-    if (!device::wait(level, window, route.ready_word, device::Compare::greater_equal, n, route.to)) return false;
+    if (!device::wait(group, window, route.ready_word, device::Compare::greater_equal, n, route.to)) return false;
     device::Side halo = route.halo;
     halo.base = device::reach(window, route.to, halo.base, 0);
     if (halo.base == 0) return false;
-    device::copy(level, halo, route.cells, route.bytes);
-    if (!device::signal(level, window, route.to, route.data_word, n)) return false;
+    device::copy(group, halo, route.cells, route.bytes);
+    if (!device::signal(group, window, route.to, route.data_word, n)) return false;
   }
   for (u32 r = 0; r < count; ++r)
-    if (!device::wait(level, window, routes[r].data_word, device::Compare::greater_equal, n, routes[r].from)) return false;
+    if (!device::wait(group, window, routes[r].data_word, device::Compare::greater_equal, n, routes[r].from)) return false;
   return true;
 }
 

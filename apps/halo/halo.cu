@@ -40,7 +40,7 @@ extern "C" __global__ void move8(unsigned long long* cells, unsigned long long* 
 extern "C" __global__ void __launch_bounds__(512)
     exchange_all(thalweg::device::Window window, const halo::Route* routes, unsigned* arrived,
                                         unsigned long long first, unsigned long long last) {
-  const thalweg::device::Blocks level(arrived + blockIdx.y, blockIdx.x, gridDim.x);
+  const thalweg::device::Blocks group(arrived + blockIdx.y, blockIdx.x, gridDim.x);
   for (unsigned long long n = first; n <= last; ++n)
-    if (!halo::exchange(level, window, routes + blockIdx.y, 1, n)) return;
+    if (!halo::exchange(group, window, routes + blockIdx.y, 1, n)) return;
 }

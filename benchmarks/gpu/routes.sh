@@ -28,7 +28,7 @@ one() {
 }
 
 one cuda:0 cuda:1 tag_lat 8,4K,64K,1M,16M
-one cuda:0 cuda:1 tag_lat 8,4K,64K --resident 4
+one cuda:0 cuda:1 tag_lat 8,4K,64K --persistent 4
 one cuda:0 cuda:1 tag_bw 64K,1M,64M,256M
 for kind in pool managed; do
   one $kind:0 $kind:1 tag_lat 8,64K,1M,4M,16M

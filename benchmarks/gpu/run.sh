@@ -11,7 +11,7 @@
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
-#   resident     small messages and puts without and with a resident copy kernel, taking turns (30 s): resident.jsonl
+#   persistent   small messages and puts without and with a persistent copy kernel, taking turns (30 s): persistent.jsonl
 #   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
 #                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
 #   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
@@ -29,7 +29,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | resident | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -120,13 +120,13 @@ planned() {
   timeout 20 ./thalweg-perf chain --trigger graph --window 64 --size 64K,1M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
 }
 
-resident() {
+persistent() {
   local test more
-  for more in '' '--resident 1' '--resident 4' '' '--resident 1' '--resident 4'; do
+  for more in '' '--persistent 1' '--persistent 4' '' '--persistent 1' '--persistent 4'; do
     for test in tag_lat put_lat; do
       timeout 20 ./thalweg-perf $test --size 8,4K,64K,256K --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 $more --json
     done
-  done 2>&1 | tee "$out/resident.jsonl"
+  done 2>&1 | tee "$out/persistent.jsonl"
 }
 
 waits() {

@@ -16,7 +16,7 @@ for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor be
   if [ -x "$build/$program" ]; then programs+=("$build/$program"); else echo "stage.sh: no $program: a part of run.sh cannot run"; fi
 done
 cp "${programs[@]}" "$stage/"
-for image in resident floors; do
+for image in persistent floors; do
   [ ! -f "$build/benchmarks/gpu/stage/$image.fatbin" ] || cp "$build/benchmarks/gpu/stage/$image.fatbin" "$stage/"
 done
 cp -L "$build/libthalweg.so.0" "$stage/"

@@ -148,12 +148,12 @@ typedef struct tw_context_options {
   uint32_t tls;                  /* 1: every TCP connection of this context uses TLS 1.3 with the job key; 0: what THALWEG_TLS
                                     says (1), else not */
   /* Small contiguous copies of devices by a kernel that stays on each device while it is busy: lower latency, at the price of
-     resident_blocks x 512 threads of the device, 1 to 8. 0: what THALWEG_RESIDENT says ("2", or "2,500" with resident_idle_ns in
+     persistent_blocks x 512 threads of the device, 1 to 8. 0: what THALWEG_PERSISTENT says ("2", or "2,500" with persistent_idle_ns in
      microseconds), else none. Device libraries' calls that wait for the whole device (cudaDeviceSynchronize, cudaFree) wait
-     for it too: it ends when it was idle for resident_idle_ns, 10 us to 100 ms (0: 1 ms), and after 16 times that in any case.
+     for it too: it ends when it was idle for persistent_idle_ns, 10 us to 100 ms (0: 1 ms), and after 16 times that in any case.
      The first worker of the process that uses a device decides for it. */
-  uint32_t resident_blocks;
-  uint64_t resident_idle_ns;
+  uint32_t persistent_blocks;
+  uint64_t persistent_idle_ns;
   /* For measurements: large transfers go by this way alone wherever it is possible, else as frames: "eager", "frames", "mapped",
      "kernel" (process_vm_readv); of device memory "push", "pull", "staging". Both ends should say the same. With another one than
      "mapped" no memory of peers is mapped: windows and plans that need it are refused. NULL: THALWEG_WAY, then what is best. */

@@ -21,7 +21,7 @@ const char* text_or_null(const std::optional<std::string>& text) { return text ?
 void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
                   std::optional<std::string> transports, std::optional<std::string> interfaces,
                   std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls,
-                  uint32_t resident_blocks, nb::handle resident_idle, std::optional<std::string> way) {
+                  uint32_t persistent_blocks, nb::handle persistent_idle, std::optional<std::string> way) {
   new (self) Context();
   tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
   if (job_key) {
@@ -35,8 +35,8 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
   options.silent_timeout_ns = duration_of(silent_timeout.ptr(), 0);
   options.handshake_timeout_ns = duration_of(handshake_timeout.ptr(), 0);
   options.tls = tls ? 1 : 0;
-  options.resident_blocks = resident_blocks;
-  options.resident_idle_ns = duration_of(resident_idle.ptr(), 0);
+  options.persistent_blocks = persistent_blocks;
+  options.persistent_idle_ns = duration_of(persistent_idle.ptr(), 0);
   options.way = text_or_null(way);
   tw_status status;
   {
@@ -119,15 +119,15 @@ void bind_context(nb::module_& m) {
       "list of self, shm, tcp; interfaces: comma list of network interfaces or addresses; socket_dir: directory\n"
       "of this user's unix sockets; silent_timeout: seconds after which a silent network makes a peer lost (5);\n"
       "handshake_timeout: seconds a stranger has to authenticate (5); tls: TLS 1.3 on every TCP connection;\n"
-      "resident_blocks: thread blocks of a copy kernel that stays on each device for small copies while it is busy\n"
-      "(0: what THALWEG_RESIDENT says, else none); resident_idle: seconds without work after which it ends (0.001). What\n"
-      "waits for a whole device, such as torch.cuda.synchronize(), waits for it too: at most 16 times resident_idle.\n"
+      "persistent_blocks: thread blocks of a copy kernel that stays on each device for small copies while it is busy\n"
+      "(0: what THALWEG_PERSISTENT says, else none); persistent_idle: seconds without work after which it ends (0.001). What\n"
+      "waits for a whole device, such as torch.cuda.synchronize(), waits for it too: at most 16 times persistent_idle.\n"
       "way: for measurements, the only way of large transfers beside frames (None: THALWEG_WAY, then what is best).\n"
       "Any thread may use it. Raises KeyFileError, InvalidError.")
       .def("__init__", &context_init, nb::kw_only(), arg("job_key") = nb::none(), arg("key_file") = nb::none(),
            arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("socket_dir") = nb::none(),
            arg("silent_timeout") = nb::none(), arg("handshake_timeout") = nb::none(), arg("tls") = false,
-           arg("resident_blocks") = 0, arg("resident_idle") = nb::none(), arg("way") = nb::none())
+           arg("persistent_blocks") = 0, arg("persistent_idle") = nb::none(), arg("way") = nb::none())
       .def(
           "info", [](Context& c) { return json_of(&tw_context_info, c.get()); },
           "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")

@@ -88,8 +88,8 @@ class Context(_Closing):
         silent_timeout: float | None = None,
         handshake_timeout: float | None = None,
         tls: bool = False,
-        resident_blocks: int = 0,
-        resident_idle: float | None = None,
+        persistent_blocks: int = 0,
+        persistent_idle: float | None = None,
         way: str | None = None,
     ) -> None: ...
     def info(self) -> dict[str, Any]: ...

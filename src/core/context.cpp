@@ -60,33 +60,34 @@ Status split_transports(const std::string& list, std::vector<std::string>* out) 
   return TW_OK;
 }
 
-/// THALWEG_RESIDENT: thread blocks, or thread blocks and microseconds: "2,500".
-Status parse_resident(const char* text, ResidentOptions* out) {
+/// THALWEG_PERSISTENT: thread blocks, or thread blocks and microseconds: "2,500".
+Status parse_persistent(const char* text, PersistentOptions* out) {
   char* end = nullptr;
   const unsigned long blocks = strtoul(text, &end, 10);
-  uint64_t idle_us = ResidentOptions::kUsual / kMicrosecond;
+  uint64_t idle_us = PersistentOptions::kUsual / kMicrosecond;
   if (end != text && *end == ',') idle_us = strtoul(end + 1, &end, 10);
   if (end == text || *end != 0)
-    return fail(TW_ERR_INVALID, "THALWEG_RESIDENT is \"%s\": write thread blocks, or \"2,500\" with microseconds", text);
+    return fail(TW_ERR_INVALID, "THALWEG_PERSISTENT is \"%s\": write thread blocks, or \"2,500\" with microseconds", text);
   *out = {static_cast<unsigned>(std::min(blocks, 1000ul)), std::min(idle_us, uint64_t{kSecond}) * kMicrosecond};
   return TW_OK;
 }
 
-Status resolve_resident(const tw_context_options& options, ResidentOptions* out) {
-  const char* const text = getenv("THALWEG_RESIDENT");
+Status resolve_persistent(const tw_context_options& options, PersistentOptions* out) {
+  const char* const text = getenv("THALWEG_PERSISTENT");
   if (text != nullptr && *text != 0) {
-    if (Status s = parse_resident(text, out); is_error(s)) return s;
+    if (Status s = parse_persistent(text, out); is_error(s)) return s;
   }
-  if (options.resident_blocks != 0) out->blocks = options.resident_blocks;
-  if (options.resident_idle_ns != 0) out->idle_ns = options.resident_idle_ns;
-  if (out->blocks <= ResidentOptions::kMostBlocks && out->idle_ns >= ResidentOptions::kShortest &&
-      out->idle_ns <= ResidentOptions::kLongest) {
+  if (options.persistent_blocks != 0) out->blocks = options.persistent_blocks;
+  if (options.persistent_idle_ns != 0) out->idle_ns = options.persistent_idle_ns;
+  if (out->blocks <= PersistentOptions::kMostBlocks && out->idle_ns >= PersistentOptions::kShortest &&
+      out->idle_ns <= PersistentOptions::kLongest) {
     return TW_OK;
   }
-  return fail(TW_ERR_INVALID,
-              "a resident kernel (resident_blocks, resident_idle_ns, THALWEG_RESIDENT) has 1 to %u thread blocks and ends "
-              "when idle for 10 us to 100 ms",
-              ResidentOptions::kMostBlocks);
+  return fail(
+      TW_ERR_INVALID,
+      "a persistent kernel (persistent_blocks, persistent_idle_ns, THALWEG_PERSISTENT) has 1 to %u thread blocks and ends "
+      "when idle for 10 us to 100 ms",
+      PersistentOptions::kMostBlocks);
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ Status resolve_settings(const tw_context_options& options, Settings* out) {
   if (!way_named(way, &out->way)) {
     return fail(TW_ERR_INVALID, "no way \"%s\" (tw_context_options.way, THALWEG_WAY): %s", way.c_str(), kWayNames);
   }
-  return resolve_resident(options, &out->resident);
+  return resolve_persistent(options, &out->persistent);
 }
 
 std::vector<TransportSlot> make_transports(const Settings& settings) {

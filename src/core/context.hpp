@@ -10,7 +10,7 @@
 #include "base/event_loop.hpp"
 #include "base/platform/fork.hpp"
 #include "core/address.hpp"
-#include "devices/resident/options.hpp"
+#include "devices/persistent/options.hpp"
 #include "memory/local_copy.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
@@ -36,7 +36,7 @@ struct Settings {
   uint64_t silent_timeout_ns = 0;
   uint64_t handshake_timeout_ns = 0;
   bool tls = false;
-  ResidentOptions resident;
+  PersistentOptions persistent;
   Way way = Way::any;
 };
 Status resolve_settings(const tw_context_options& options, Settings* out);

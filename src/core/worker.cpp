@@ -22,7 +22,7 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
   engine_options.incarnation = context.incarnation;
   if (options.unexpected_budget != 0) engine_options.unexpected_budget = options.unexpected_budget;
   engine_options.multi_threaded = multi;
-  engine_options.resident = context.settings.resident;
+  engine_options.persistent = context.settings.persistent;
   engine_options.way = context.settings.way;
   engine_options.owner = this;
   engine_options.lost = [](void* worker, Peer& peer, Status why) { static_cast<tw_worker*>(worker)->on_lost(peer, why); };

@@ -112,8 +112,8 @@ class Device {
 
   // ---- work
   virtual Status make_queue(std::unique_ptr<Queue>* out) = 0;  // own, non-blocking against default streams
-  /// As make_queue(), for a resident kernel: it begins before waiting work of others, and shares no channel of the hardware with usual
-  /// queues, which would wait behind it.
+  /// As make_queue(), for a persistent kernel: it begins before waiting work of others, and shares no channel of the hardware
+  /// with usual queues, which would wait behind it.
   virtual Status make_urgent_queue(std::unique_ptr<Queue>* out) = 0;
   /// A user's queue, which stays the user's and must outlive *out. A default stream (null) can be recorded and waited for;
   /// other work on it is refused. TW_ERR_INVALID: a stream of another device.

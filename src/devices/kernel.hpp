@@ -73,14 +73,15 @@ struct AtomicKernel {
   uint64_t status = 0;
 };
 
-/// Stays and copies what it finds in a ring of commands: devices/resident.hpp, which alone launches it. On a queue of its own.
-struct ResidentKernel {
-  uint64_t shared;  // resident::Shared, in pinned host memory
+/// Stays and copies what it finds in a ring of commands: devices/persistent.hpp, which alone launches it. On a queue of its
+/// own.
+struct PersistentKernel {
+  uint64_t shared;  // persistent::Shared, in pinned host memory
   uint64_t generation, first;
   uint64_t idle_ns, life_ns;
   unsigned blocks;
 };
 
-using Kernel = std::variant<CopyKernel, BlocksKernel, WaitKernel, AtomicKernel, ResidentKernel>;
+using Kernel = std::variant<CopyKernel, BlocksKernel, WaitKernel, AtomicKernel, PersistentKernel>;
 
 }  // namespace thalweg::impl

@@ -2,8 +2,8 @@
 // Checking and completing the steps of a program.
 #include "devices/program.hpp"
 
-#include "devices/program/form_of.hpp"
-#include "devices/program/hold.hpp"
+#include "devices/program/ownership.hpp"
+#include "devices/program/specialised_of.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -21,7 +21,7 @@ using device::StepKind;
 constexpr uint32_t kWarp = 32, kMostThreads = 512;
 constexpr uint32_t kMostPieces = 16384;
 constexpr uint32_t kWarps = kMostThreads / kWarp;
-static_assert(kMostBlocks == device::kMostRoles);
+static_assert(kMostBlocks == device::kMostOwners);
 
 bool moves(const Step& step) { return step.kind == StepKind::copy || step.kind == StepKind::send; }
 bool in_channel(const Step& step) {
@@ -108,27 +108,27 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
     step.recv_buffer = static_cast<uint32_t>(items);
     items += (step.bytes + out->item - 1) / out->item;
   }
-  out->form = form_of(steps, after);
-  out->form.items = static_cast<uint32_t>(items);
-  if (!out->form.known()) {  // a thread looks at a step
-    const uint64_t lookers = std::min<uint64_t>(std::bit_ceil(steps.size()), kMostThreads);
-    out->threads = std::max(out->threads, static_cast<uint32_t>(lookers));
+  out->specialised = specialised_of(steps, after);
+  out->specialised.items = static_cast<uint32_t>(items);
+  if (!out->specialised.known()) {  // a thread polls a step
+    const uint64_t pollers = std::min<uint64_t>(std::bit_ceil(steps.size()), kMostThreads);
+    out->threads = std::max(out->threads, static_cast<uint32_t>(pollers));
   }
-  if (out->form.move == device::Move::list) {  // a warp for each piece
+  if (out->specialised.move == device::Move::list) {  // a warp for each piece
     out->threads = static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(items * kWarp / out->blocks, kWarp, kMostThreads)));
   }
   return TW_OK;
 }
 
 size_t placed_bytes(std::span<const Step> steps, std::span<const uint32_t> after, const ProgramShape& shape) {
-  const size_t pieces = shape.form.move == device::Move::list ? shape.form.items : 0;
+  const size_t pieces = shape.specialised.move == device::Move::list ? shape.specialised.items : 0;
   return steps.size_bytes() + after.size_bytes() + pieces * sizeof(uint32_t);
 }
 
 void place(std::span<const Step> steps, std::span<const uint32_t> after, const ProgramShape& shape, std::byte* out) {
   if (!steps.empty()) std::memcpy(out, steps.data(), steps.size_bytes());
   if (!after.empty()) std::memcpy(out + steps.size_bytes(), after.data(), after.size_bytes());
-  if (shape.form.move != device::Move::list) return;
+  if (shape.specialised.move != device::Move::list) return;
   auto* const pieces = reinterpret_cast<uint32_t*>(out + steps.size_bytes() + after.size_bytes());
   for (uint32_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != StepKind::copy) continue;

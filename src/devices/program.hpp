@@ -17,7 +17,7 @@
 #include <span>
 
 #include "base/status.hpp"
-#include "devices/program/form.hpp"
+#include "devices/program/specialised.hpp"
 #include "thalweg/device/types.hpp"
 
 namespace thalweg::impl {
@@ -32,7 +32,7 @@ struct ProgramShape {
   uint32_t blocks = 1;   // thread blocks, a power of two
   uint32_t item = 0;     // packed bytes that a warp copies at a time
   uint32_t threads = 0;  // of a block
-  device::Form form;
+  device::Specialised specialised;
 };
 
 /// Completes steps that are otherwise filled in: numbers them within their channels and divides what they move. TW_ERR_INVALID:
@@ -58,7 +58,7 @@ struct ProgramRun {
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }
 constexpr size_t state_bytes(size_t steps) {
-  return sizeof(device::ProgramState) + (steps + kMostBlocks + 1) * sizeof(uint64_t);  // hold.hpp
+  return sizeof(device::ProgramState) + (steps + kMostBlocks + 1) * sizeof(uint64_t);  // ownership.hpp
 }
 /// What ProgramRun::placed must hold: the steps, `after`, and of a list which step each of its pieces is of.
 size_t placed_bytes(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape);

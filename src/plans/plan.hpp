@@ -185,7 +185,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::string explain() const;        // plan_explain.cpp
   std::string explain_waits() const;  // waits_ahead.cpp
   void on_channel_failed(Status status, const std::string& why) override;
-  thalweg::impl::Channel::Roles roles() const override { return roles_; }
+  thalweg::impl::Channel::OwnerWords owner_words() const override { return owner_words_; }
   bool stays() const override { return kept; }
   void fail_run(uint32_t step, Status status, const char* why);
 
@@ -221,7 +221,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;                           // a run by the host
   std::shared_ptr<thalweg::impl::Carried> carried;  // the proxied steps; null: there are none
-  thalweg::impl::Channel::Roles roles_;             // under the proxy's mutex
+  thalweg::impl::Channel::OwnerWords owner_words_;  // under the proxy's mutex
   thalweg::impl::WaitsAhead ahead;
   std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
   bool waited_ahead = false;      // the last run on a queue

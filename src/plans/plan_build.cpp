@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From resolved steps to the executor's program.
-#include "devices/program/hold.hpp"
+#include "devices/program/ownership.hpp"
 #include "plans/plan.hpp"
 
 using namespace thalweg::impl;
@@ -138,10 +138,11 @@ Status tw_plan::build() {
   note_moves();
   state_length = state_bytes(program.size());
   if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
-  auto* const words = device::role_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
+  auto* const words =
+      device::owner_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
   {
     const std::lock_guard lock(proxy.mutex());
-    roles_ = {reinterpret_cast<uint64_t>(words), executor->device() != nullptr ? shape.blocks : 1};
+    owner_words_ = {reinterpret_cast<uint64_t>(words), executor->device() != nullptr ? shape.blocks : 1};
   }
   return place_program();
 }

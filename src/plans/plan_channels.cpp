@@ -172,7 +172,7 @@ Status tw_plan::await_recv_buffer(size_t index, const Deadline& deadline) {
 /// Prepared again, or not at all: what was told and taken is given back, for the next plan of the channel.
 void tw_plan::leave_channels() {
   const std::lock_guard lock(proxy.mutex());
-  roles_ = {};
+  owner_words_ = {};
   for (const ChannelUse& use : channels) {
     if (!prepared && use.told != 0 && !kept) use.channel->untell_round(use.told);
     if (!prepared && use.taken) use.channel->return_round(use.epoch);

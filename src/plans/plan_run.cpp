@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/c_checks.hpp"
-#include "devices/program/executor.hpp"
+#include "devices/program/program_executor.hpp"
 #include "plans/queue.hpp"
 
 using namespace thalweg::impl;
@@ -186,26 +186,26 @@ Status tw_plan::trigger_by_host() {
   return is_error(status) ? failure_now() : Status{TW_OK};
 }
 
-/// Every block that a launch brought ends as part of a run that is counted, or in vain (devices/program/hold.hpp). A run's last
-/// blocks let go of their roles behind its count, so these are looked at last. Any thread, under the proxy's mutex or the user's
+/// Every block that a launch brought ends as part of a run that is counted, or in vain (devices/program/ownership.hpp). A run's last
+/// blocks are released behind its count, so these are looked at last. Any thread, under the proxy's mutex or the user's
 /// own order of calls.
 Status tw_plan::runs_over() const {
-  if (roles_.count == 0) return TW_OK;
+  if (owner_words_.count == 0) return TW_OK;
   const auto load = [this](uint64_t* to, uint64_t from, size_t count) {
     if (executor->device() != nullptr) return executor->load(to, from, count * sizeof *to);
     for (size_t i = 0; i < count; ++i) to[i] = __atomic_load_n(reinterpret_cast<const uint64_t*>(from) + i, __ATOMIC_ACQUIRE);
     return Status{TW_OK};
   };
-  const uint64_t due = runs_due->load() * roles_.count;
+  const uint64_t due = runs_due->load() * owner_words_.count;
   if (due == 0) return TW_OK;
   uint64_t runs = 0, vain = 0;
   if (Status s = load(&runs, state + offsetof(device::ProgramState, runs), 1); is_error(s)) return s;
-  if (runs * roles_.count < due) {
-    if (Status s = load(&vain, roles_.words + device::kMostRoles * sizeof vain, 1); is_error(s)) return s;
-    if (runs * roles_.count + vain < due) return TW_IN_PROGRESS;
+  if (runs * owner_words_.count < due) {
+    if (Status s = load(&vain, owner_words_.words + device::kMostOwners * sizeof vain, 1); is_error(s)) return s;
+    if (runs * owner_words_.count + vain < due) return TW_IN_PROGRESS;
   }
-  std::vector<uint64_t> words(roles_.count);
-  if (Status s = load(words.data(), roles_.words, words.size()); is_error(s)) return s;
+  std::vector<uint64_t> words(owner_words_.count);
+  if (Status s = load(words.data(), owner_words_.words, words.size()); is_error(s)) return s;
   const auto held = [](uint64_t word) { return (word & 1) != 0 && (word & device::kClosed) == 0; };
   return std::any_of(words.begin(), words.end(), held) ? Status{TW_IN_PROGRESS} : Status{TW_OK};
 }

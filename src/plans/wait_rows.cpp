@@ -9,8 +9,8 @@
 namespace thalweg::impl {
 namespace {
 
-/// Of the pinned words: how far the queue is; what the bar is set from, and roles; what looks found; what lets them go.
-enum Word : size_t { kBegun, kEnded, kUp, kDown, kShutRoles, kFound = kShutRoles + kMostBlocks };
+/// Of the pinned words: how far the queue is; what the bar is set from, and owner words; what looks found; what lets them go.
+enum Word : size_t { kBegun, kEnded, kUp, kDown, kShutOwners, kFound = kShutOwners + kMostBlocks };
 constexpr size_t kGiven = kFound + WaitsAhead::kMostSteps, kWords = kGiven + WaitsAhead::kMostSteps;
 constexpr uint64_t kAbove = uint64_t{1} << 62;  // every row's number
 constexpr uint64_t kAgainNs = 10'000'000;       // it should have gone through
@@ -30,7 +30,7 @@ Status WaitRows::open() {
   if (Status s = executor_.pinned().allocate(kWords * sizeof(uint64_t), &pinned); is_error(s)) return s;
   words_ = reinterpret_cast<uint64_t*>(pinned);
   words_[kUp] = kAbove;
-  std::fill_n(words_ + kShutRoles, kMostBlocks, device::kClosed | 1);
+  std::fill_n(words_ + kShutOwners, kMostBlocks, device::kClosed | 1);
   if (Status s = executor_.own().allocate(sizeof(uint64_t), &bar_); is_error(s)) return s;
   if (Status s = executor_.store(bar_, words_ + kUp, sizeof(uint64_t)); is_error(s)) return s;
   queues_ = executor_.queues();
@@ -191,8 +191,8 @@ Status WaitRows::close_programs(const tw_plan& plan) {
   std::vector<Copy> copies;
   for (const ChannelUse& use : plan.channels) {
     for (const Channel::User* user : use.channel->users()) {
-      if (const Channel::Roles roles = user->roles(); roles.count != 0)
-        copies.push_back({roles.words, at(words_ + kShutRoles), roles.count * sizeof(uint64_t)});
+      if (const Channel::OwnerWords owners = user->owner_words(); owners.count != 0)
+        copies.push_back({owners.words, at(words_ + kShutOwners), owners.count * sizeof(uint64_t)});
     }
   }
   return executor_.enqueue(copies);

@@ -140,13 +140,13 @@ Status submit_copies(DeviceQueues& queues, Device& device, const std::vector<Cop
   const DeviceQueues::Flow flow = facts.bytes() >= how.much ? how.flow : DeviceQueues::Flow::none;
   facts.against = queues.busy_against(device, flow);
   facts.waited_for = facts.against && kernels_wait();
-  facts.resident_most = queues.resident_most_of(device, &facts.resident_free);
+  facts.persistent_most = queues.persistent_most_of(device, &facts.persistent_free);
   const CopyBy by = copy_by(facts, how.much);
   if (by == CopyBy::kernel) {
     const Status status = queues.submit(device, kernel_of(copies.front()), done, token, hosts);
     if (status != TW_ERR_UNSUPPORTED) return status;  // a build without kernels
   }
-  if (by == CopyBy::resident && queues.submit_resident(device, copies.front(), done, token, hosts)) return TW_OK;
+  if (by == CopyBy::persistent && queues.submit_persistent(device, copies.front(), done, token, hosts)) return TW_OK;
   return queues.submit(device, copies, done, token, hosts, flow);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue for copies and one for kernels of each device: an engine and multiprocessors work side by side; beside them
-// the resident kernel, where there is one. Copies are over in the order in which they were submitted, whoever does them. Those that
+// the persistent kernel, where there is one. Copies are over in the order in which they were submitted, whoever does them. Those that
 // come while two calls are under way are gathered: one call of many is faster than many (two H200, 16 of 1 MiB: 258 GB/s
 // instead of 215).
 #include "protocols/device_queues.hpp"
@@ -13,7 +13,7 @@
 #include "devices/registry.hpp"
 #include "memory/place.hpp"
 #include "protocols/engine.hpp"
-#include "protocols/resident_line.hpp"
+#include "protocols/persistent_line.hpp"
 #include "routes/device_table.hpp"
 #include "routes/limits.hpp"
 
@@ -102,22 +102,22 @@ Status DeviceQueues::make_place(Device& device, Place** out) {
   place->kernels.finished = words + kWords / 2 / sizeof *words;
   const uint64_t first = engine_.options().first.ticket;
   *place->copies.finished = *place->kernels.finished = place->copies.ticket = place->kernels.ticket = first;
-  if (engine_.options().resident.blocks != 0) open_resident(*place);
+  if (engine_.options().persistent.blocks != 0) open_persistent(*place);
   *out = place.get();
   places_.push_back(std::move(place));
   return TW_OK;
 }
 
-void DeviceQueues::open_resident(Place& place) {
-  std::shared_ptr<Resident> resident;
-  if (is_error(Resident::open(*place.device, engine_.options().resident, &resident))) {
-    warn_once("resident", std::string("small copies of devices go by engines, without a resident kernel: ") + last_error());
+void DeviceQueues::open_persistent(Place& place) {
+  std::shared_ptr<PersistentCopier> persistent;
+  if (is_error(PersistentCopier::open(*place.device, engine_.options().persistent, &persistent))) {
+    warn_once("persistent", std::string("small copies of devices go by engines, without a persistent kernel: ") + last_error());
     return;
   }
   if (DeviceTable* const table = engine_.options().device_costs; table != nullptr)
-    place.costs = table->of(*place.device, *resident);
-  const uint64_t most = resident_most(place.costs, nearest_link(*place.device, place.costs), resident->blocks());
-  place.resident = std::make_unique<ResidentLine>(std::move(resident), most);
+    place.costs = table->of(*place.device, *persistent);
+  const uint64_t most = persistent_most(place.costs, nearest_link(*place.device, place.costs), persistent->blocks());
+  place.persistent = std::make_unique<PersistentLine>(std::move(persistent), most);
 }
 
 Status DeviceQueues::place_of(Device& device, Place** out) {
@@ -262,20 +262,20 @@ Status DeviceQueues::submit(Device& device, std::span<const Copy> copies, Done d
   return TW_OK;
 }
 
-uint64_t DeviceQueues::resident_most_of(Device& device, bool* free) {
-  if (engine_.options().resident.blocks == 0) return 0;
+uint64_t DeviceQueues::persistent_most_of(Device& device, bool* free) {
+  if (engine_.options().persistent.blocks == 0) return 0;
   Place* place = nullptr;
-  if (is_error(place_of(device, &place)) || place->resident == nullptr) return 0;
-  *free = place->gathering.empty() && place->copies.pending.empty() && place->resident->has_room();
-  return place->resident->most();
+  if (is_error(place_of(device, &place)) || place->persistent == nullptr) return 0;
+  *free = place->gathering.empty() && place->copies.pending.empty() && place->persistent->has_room();
+  return place->persistent->most();
 }
 
-bool DeviceQueues::submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
+bool DeviceQueues::submit_persistent(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts) {
   Place* place = nullptr;
-  if (is_error(place_of(device, &place)) || place->resident == nullptr) return false;
+  if (is_error(place_of(device, &place)) || place->persistent == nullptr) return false;
   std::shared_ptr<DeviceVisit> visit = visit_of(hosts);
   if (visit != nullptr && !visit->enter()) return false;
-  if (!place->resident->submit(copy, done, token, std::move(visit))) return false;
+  if (!place->persistent->submit(copy, done, token, std::move(visit))) return false;
   ++pending_;
   return true;
 }
@@ -432,9 +432,9 @@ unsigned DeviceQueues::poll(Device& device, Line& line) {
 }
 
 /// What the kernel gave back, which is rare, is waited for here: nothing that was submitted later is to be over before it.
-unsigned DeviceQueues::poll_resident(Place& place, const void* only) {
+unsigned DeviceQueues::poll_persistent(Place& place, const void* only) {
   unsigned events = 0;
-  for (ResidentLine::Ended ended; only != nullptr ? place.resident->wait(only, &ended) : place.resident->next(&ended);
+  for (PersistentLine::Ended ended; only != nullptr ? place.persistent->wait(only, &ended) : place.persistent->next(&ended);
        ++events) {
     if (ended.status == TW_AGAIN) ended.status = run(*place.device, {&ended.copy, 1});
     end({0, ended.done, ended.token, ended.visit}, ended.status);
@@ -463,8 +463,8 @@ unsigned DeviceQueues::poll() {
   awaited_ = false;
   for (size_t i = 0; pending_ != 0 && i < places_.size(); ++i) {
     Place& place = *places_[i];
-    if (place.resident != nullptr) events += poll_resident(place, nullptr);
-    if (place.resident == nullptr || place.resident->empty()) events += poll(*place.device, place.copies);
+    if (place.persistent != nullptr) events += poll_persistent(place, nullptr);
+    if (place.persistent == nullptr || place.persistent->empty()) events += poll(*place.device, place.copies);
     events += poll(*place.device, place.kernels);
     start(place, kGather);
   }
@@ -477,7 +477,7 @@ void DeviceQueues::finish(Device& device, void* token) {
   Place* place = nullptr;
   if (is_error(place_of(device, &place))) return;
   const auto mine = [token](const Waiter& waiter) { return waiter.token == token; };
-  if (place->resident != nullptr) poll_resident(*place, token);
+  if (place->persistent != nullptr) poll_persistent(*place, token);
   if (std::any_of(place->gathering.begin(), place->gathering.end(), mine)) flush(*place);
   for (Line* line : {&place->copies, &place->kernels}) {
     std::deque<Waiter>& pending = line->pending;
@@ -519,7 +519,7 @@ void DeviceQueues::close() {
 
 DeviceQueues::~DeviceQueues() {
   for (auto& place : places_) {
-    place->resident.reset();
+    place->persistent.reset();
     place->copies.queue.reset();
     place->kernels.queue.reset();
     for (std::byte* chunk : place->chunks) place->device->free(reinterpret_cast<uint64_t>(chunk));

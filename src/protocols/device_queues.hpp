@@ -37,7 +37,7 @@ struct Loan {
   uint64_t name = 0;
 };
 
-class ResidentLine;
+class PersistentLine;
 
 /// When to ask a device whether what finishes nothing has broken: each millisecond, by a clock that few looks read. How long a look
 /// takes is the caller's matter.
@@ -72,11 +72,11 @@ class DeviceQueues {
   /// What was submitted last ends a call: it is found complete without what is submitted behind it. For pieces of a long payload, of
   /// which one goes on while the next ones are copied.
   void cut(Device& device);
-  /// What the device's resident kernel copies sooner than an engine does, in bytes; 0: the context asked for none. *free: it has room, and
+  /// What the device's persistent kernel copies sooner than an engine does, in bytes; 0: the context asked for none. *free: it has room, and
   /// no engine is at work: then whatever it is given was submitted before what an engine is, and poll() keeps that order.
-  uint64_t resident_most_of(Device& device, bool* free);
+  uint64_t persistent_most_of(Device& device, bool* free);
   /// One such copy. False: it could not be started; submit it.
-  bool submit_resident(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
+  bool submit_persistent(Device& device, const Copy& copy, Done done, void* token, const GuestLists& hosts = {});
   /// One that can signal, without a signal.
   Status submit(Device& device, const Kernel& kernel, Done done, void* token, const GuestLists& hosts = {});
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
@@ -141,8 +141,8 @@ class DeviceQueues {
     Device* device = nullptr;
     DeviceCosts costs;
     Line copies, kernels;
-    std::unique_ptr<ResidentLine> resident;  // null: none
-    std::vector<Copy> gathered;              // not enqueued yet
+    std::unique_ptr<PersistentLine> persistent;  // null: none
+    std::vector<Copy> gathered;                  // not enqueued yet
     std::vector<Waiter> gathering;
     uint64_t gathered_bytes = 0, words = 0;
     uint64_t flow_ticket[3] = {};                 // by Flow: of the last call on `copies` that had such
@@ -153,10 +153,10 @@ class DeviceQueues {
   DeviceCosts costs_of(Device& device);
   Status make_place(Device& device, Place** out);
   Status place_of(Device& device, Place** out);
-  void open_resident(Place& place);
+  void open_persistent(Place& place);
   Status flush(Place& place);
   void start(Place& place, uint64_t much);
-  unsigned poll_resident(Place& place, const void* only);  // a token, whose copies are waited for; null: what is over
+  unsigned poll_persistent(Place& place, const void* only);  // a token, whose copies are waited for; null: what is over
   unsigned poll(Device& device, Line& line);
   unsigned look_whether_broken(Device& device, Line& line);
   unsigned fail_pending(Device& device, Line& line, Status status);

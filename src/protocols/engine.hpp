@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/peer_bytes.hpp"
-#include "devices/resident/options.hpp"
+#include "devices/persistent/options.hpp"
 #include "protocols/engine_lock.hpp"
 #include "protocols/operation.hpp"
 #include "protocols/peer.hpp"
@@ -60,8 +60,8 @@ struct EngineOptions {
   uint64_t unexpected_budget = 64u << 20;
   bool multi_threaded = false;
   bool imports = true;  // of peers' device memory, for single operations. Not where a device's queue may wait for one of them
-  ResidentOptions resident;  // copies by a kernel that stays; none by default
-  Way way = Way::any;        // the only one beside frames, for measurements
+  PersistentOptions persistent;  // copies by a kernel that stays; none by default
+  Way way = Way::any;            // the only one beside frames, for measurements
   FirstNumbers first;
   BounceSizes bounces;
   uint64_t header_silence_ns = 30'000'000'000;                  // flow.cpp. Tests take less
@@ -264,7 +264,7 @@ class Engine final : public Sink {
   Registry& registry() { return *options_.registry; }
   const EngineOptions& options() const { return options_; }
   void forbid_imports() { options_.imports = false; }
-  void forbid_resident() { options_.resident = {}; }
+  void forbid_persistent() { options_.persistent = {}; }
   Matcher& matcher() { return *matcher_; }
   /// To look for posted receives, or to post one: the waited receive is among them from here on.
   Matcher& receives() {

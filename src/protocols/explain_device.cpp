@@ -63,17 +63,17 @@ bool gets_to(const Device& device, const RemoteRegion& target) {
   return there.access || there.link == DeviceLink::unknown;
 }
 
-/// Would that device's resident kernel copy it, while no engine is under way?
-bool by_resident(const OpDesc& op, const Costs& costs) {
-  const unsigned blocks = op.peer->engine->options().resident.blocks;
+/// Would that device's persistent kernel copy it, while no engine is under way?
+bool by_persistent(const OpDesc& op, const Costs& costs) {
+  const unsigned blocks = op.peer->engine->options().persistent.blocks;
   Device* const device = copier_of(op);
   if (blocks == 0 || device == nullptr) return false;
   const Side here = side_of(reinterpret_cast<uintptr_t>(op.address), op.layout), target = side_of(0, op.remote_layout);
   std::vector<Copy> planned;
   if (is_error(plan_copies(target, here, op.length, 0, op.length, &planned)) || planned.empty()) return false;
   DeviceCopies copies = facts_of(planned, why_no_kernels(op) == nullptr);
-  copies.resident_most = resident_most(costs, nearest_link(*device, costs), blocks);
-  return copy_by(copies, op.peer->engine->options().hidden_from) == CopyBy::resident;
+  copies.persistent_most = persistent_most(costs, nearest_link(*device, costs), blocks);
+  return copy_by(copies, op.peer->engine->options().hidden_from) == CopyBy::persistent;
 }
 
 /// Through pinned memory: into it, over the link, out of it, all at the same time.
@@ -116,12 +116,13 @@ double staged_into(const OpDesc& op, const Costs& copies, const DeviceMessage& m
 /// The table of a message into such memory. Returns the name of what is chosen.
 const char* say_message(std::string& text, const OpDesc& op, const Costs& costs, const Into& into) {
   DeviceMessage message = device_message(op, into);
-  message.resident = by_resident(op, costs);
+  message.persistent = by_persistent(op, costs);
   const bool device = message.to.on_device(), neither = !device && !message.from.on_device();
   const double asking = 3 * link_costs(op).frame, out = costs.out.ns(op.length) + asking;
-  const double write = message.resident ? resident_ns(costs, op.peer->engine->options().resident.blocks, op.length) + asking
-                       : device         ? costs.write_ns(op.length) + asking
-                                        : out;
+  const double write = message.persistent
+                           ? persistent_ns(costs, op.peer->engine->options().persistent.blocks, op.length) + asking
+                       : device ? costs.write_ns(op.length) + asking
+                                : out;
   const PieceRoute through = pieces_into(op, message);
   std::array<double, kDeviceRoutes> ns{};
   const auto set = [&](DeviceRoute route, double value) { ns[static_cast<size_t>(route)] = value; };
@@ -179,10 +180,10 @@ Access said_device_access_of(const OpDesc& op) {
     if (const char* const why = target ? why_not_visible(op) : nullptr; why != nullptr) access.why_not_reached = why;
   }
   const Costs costs = costs_of_copies(op);
-  access.resident = by_resident(op, costs);
+  access.persistent = by_persistent(op, costs);
   const bool put = op.verb == Verb::put;
   access.device_ns = op.verb == Verb::atomic ? costs.local.fixed  // a kernel takes as long as a copy of no bytes
-                     : access.resident       ? resident_ns(costs, op.peer->engine->options().resident.blocks, op.length)
+                     : access.persistent     ? persistent_ns(costs, op.peer->engine->options().persistent.blocks, op.length)
                      : local                 ? (put ? costs.write_ns(op.length) : costs.read_ns(op.length))
                                              : (put ? costs.in : costs.out).ns(op.length);
   const bool named = put && local && op.remote != nullptr && piece_route(put_pieces(op)) == PieceRoute::in_host;

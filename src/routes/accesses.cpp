@@ -60,7 +60,7 @@ const char* name_of(const Access& access, AccessRoute route) {
       return host[1];
     case AccessRoute::direct:
       return access.verb == AccessVerb::atomic ? "atomic_device"
-             : access.resident                 ? "direct, by the resident kernel while it runs"
+             : access.persistent               ? "direct, by the persistent kernel while it runs"
                                                : "direct";
     case AccessRoute::window:
       return "window";

@@ -25,7 +25,7 @@ struct Access {
   bool staged = false;                    // the initiator's buffer is memory of a device
   const char* why_not_reached = nullptr;  // null: a device of this process reaches the target
   // Said only.
-  bool resident = false;                // by that device's resident kernel
+  bool persistent = false;              // by that device's persistent kernel
   double device_ns = 0, staged_ns = 0;  // predicted: by that device; through pinned memory here
 };
 

@@ -39,16 +39,16 @@ struct CopyCosts {
   constexpr double ns(uint64_t bytes) const { return fixed + byte * static_cast<double>(bytes); }
 };
 
-/// Costs of copies by an idle device: those of an engine, and of the resident kernel of one block. Until they are measured: H200, the
+/// Costs of copies by an idle device: those of an engine, and of the persistent kernel of one block. Until they are measured: H200, the
 /// link NVLink. What nobody has measured on the bus between devices goes as to host memory.
 struct DeviceCosts {
   CopyCosts out{8500, 0.019}, in{7260, 0.019};                       // to pinned memory and from it
   CopyCosts local{6700, 0.0013};                                     // within the device
   CopyCosts nvlink_write{6700, 0.0026}, nvlink_read{10300, 0.0026};  // to another device and from it
   CopyCosts pcie_write{7260, 0.025}, pcie_read{10300, 0.025};
-  CopyCosts resident{3100, 0.0229};  // four take twice that for a byte
-  double resident_block = 600;       // for each further one, which reads the commands across the bus, too
-  uint32_t measured = 0;             // bits, in the order of device_costs() in device_cost_file.hpp
+  CopyCosts persistent{3100, 0.0229};  // four take twice that for a byte
+  double persistent_block = 600;       // for each further one, which reads the commands across the bus, too
+  uint32_t measured = 0;               // bits, in the order of device_costs() in device_cost_file.hpp
 
   const CopyCosts& write(DeviceLink link) const {
     return link == DeviceLink::same ? local : link == DeviceLink::pcie ? pcie_write : nvlink_write;
@@ -57,9 +57,9 @@ struct DeviceCosts {
     return link == DeviceLink::same ? local : link == DeviceLink::pcie ? pcie_read : nvlink_read;
   }
 };
-/// The most bytes that a resident kernel of so many blocks copies at no more than an engine's cost.
-uint64_t resident_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks);
-double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
+/// The most bytes that a persistent kernel of so many blocks copies at no more than an engine's cost.
+uint64_t persistent_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks);
+double persistent_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes);
 
 /// The costs in force in a context: what was measured on this machine (cost_file.hpp, measure.hpp), else these defaults. Those of shm are
 /// for processes that may not measure, as ranks are that were bound to one core each: medians of five measurements between two cores of

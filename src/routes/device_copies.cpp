@@ -7,8 +7,8 @@ CopyBy copy_by(const DeviceCopies& copies, uint64_t much) {
   if (!copies.one || !copies.kernels) return CopyBy::engine;
   if (copies.row < kShortRow && copies.rows >= kManyRows) return CopyBy::kernel;
   if (copies.against && !copies.waited_for && copies.bytes() >= much) return CopyBy::kernel;
-  const bool small = copies.rows == 1 && copies.row <= copies.resident_most;
-  return small && copies.resident_free ? CopyBy::resident : CopyBy::engine;
+  const bool small = copies.rows == 1 && copies.row <= copies.persistent_most;
+  return small && copies.persistent_free ? CopyBy::persistent : CopyBy::engine;
 }
 
 CopyBy gather_by(const DeviceGather& blocks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves the copies of an operation on a device: its engines, a kernel of their own, or the resident kernel.
+// What moves the copies of an operation on a device: its engines, a kernel of their own, or the persistent kernel.
 #pragma once
 #include <cstdint>
 
@@ -10,18 +10,18 @@ namespace thalweg::impl {
 inline constexpr uint64_t kShortRow = 256, kManyRows = 512;
 
 struct DeviceCopies {
-  bool one = false;            // one rectangle
-  bool kernels = false;        // kernels of the device reach both sides
-  uint64_t row = 0;            // its bytes
-  uint64_t rows = 0;           // in all slices
-  bool against = false;        // an engine moves much between this device and another one in the other direction
-  bool waited_for = false;     // kernels may wait for this process: they may hold all multiprocessors
-  uint64_t resident_most = 0;  // bytes that the resident kernel copies in less time than an engine; 0: there is none
-  bool resident_free = true;   // it has room, and no engine is under way, whose order poll() keeps
+  bool one = false;              // one rectangle
+  bool kernels = false;          // kernels of the device reach both sides
+  uint64_t row = 0;              // its bytes
+  uint64_t rows = 0;             // in all slices
+  bool against = false;          // an engine moves much between this device and another one in the other direction
+  bool waited_for = false;       // kernels may wait for this process: they may hold all multiprocessors
+  uint64_t persistent_most = 0;  // bytes that the persistent kernel copies in less time than an engine; 0: there is none
+  bool persistent_free = true;   // it has room, and no engine is under way, whose order poll() keeps
   uint64_t bytes() const { return row * rows; }
 };
 
-enum class CopyBy : uint8_t { engine, kernel, resident };
+enum class CopyBy : uint8_t { engine, kernel, persistent };
 
 /// One process's copies to and from memory of another one share an engine, which a link
 /// of two directions does not want (docs/decisions/0024): what goes against one that is under way goes by a kernel.

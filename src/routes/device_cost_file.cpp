@@ -20,7 +20,7 @@ constexpr DeviceCost kCosts[] = {{"out", &DeviceCosts::out},
                                  {"nvlink.read", &DeviceCosts::nvlink_read},
                                  {"pcie.write", &DeviceCosts::pcie_write},
                                  {"pcie.read", &DeviceCosts::pcie_read},
-                                 {"resident", &DeviceCosts::resident}};
+                                 {"persistent", &DeviceCosts::persistent}};
 
 /// What a section has brought so far.
 struct Section {

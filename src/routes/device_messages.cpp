@@ -197,11 +197,11 @@ const char* name_of(const DeviceMessage& m, DeviceRoute route, PieceRoute throug
   switch (route) {
     case DeviceRoute::in_process:
       return !same_process(m) ? ""
-             : m.resident     ? "push by this device, by the resident kernel while it runs"
+             : m.persistent   ? "push by this device, by the persistent kernel while it runs"
                               : "push by this device";
     case DeviceRoute::push:
       if (same_process(m) && (!m.to.on_device() || why_not_in_process(m) == nullptr)) return "";
-      return m.resident ? "push by this device, by the resident kernel while it runs" : "push by this device";
+      return m.persistent ? "push by this device, by the persistent kernel while it runs" : "push by this device";
     case DeviceRoute::pull:
       return same_process(m) ? "" : m.to.on_device() ? "pull by its device" : "pull by this device";
     case DeviceRoute::push_bounce:

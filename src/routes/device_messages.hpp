@@ -79,7 +79,7 @@ struct DeviceMessage {
   End from, to;
   bool active = false;  // an active message: its receive cannot be posted first
   // Said only.
-  bool resident = false;                // a push is by the resident kernel of the sender's device
+  bool persistent = false;              // a push is by the persistent kernel of the sender's device
   const char* why_not_named = nullptr;  // why the sender's buffer is not, where that is known
 };
 

@@ -5,8 +5,8 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "devices/persistent.hpp"
 #include "devices/registry.hpp"
-#include "devices/resident.hpp"
 #include "routes/cost_text.hpp"
 #include "routes/device_cost_file.hpp"
 
@@ -106,7 +106,7 @@ void DeviceTable::look_up(Entry& entry) {
     entry.why = last_error();
     if (status != TW_ERR_STALE) {
       warn_once("costs.devices", "the measured costs in " + path_ + " are ignored: " + entry.why + ". Remedy: remove the file");
-      entry.tried = entry.tried_resident = true;  // it is the user's to say what becomes of it
+      entry.tried = entry.tried_persistent = true;  // it is the user's to say what becomes of it
     }
   }
   for (const ModelCosts& one : all)
@@ -186,16 +186,16 @@ DeviceCosts DeviceTable::of(Device& device) {
   return one.costs;
 }
 
-DeviceCosts DeviceTable::of(Device& device, Resident& resident) {
+DeviceCosts DeviceTable::of(Device& device, PersistentCopier& persistent) {
   (void)of(device);
   const std::lock_guard guard(mutex_);
   Entry& one = entry(device);
-  const bool known = (one.costs.measured & bit_of(&DeviceCosts::resident)) != 0;
-  if (known || one.tried_resident || !permitted(one)) return one.costs;
-  one.tried_resident = true;
+  const bool known = (one.costs.measured & bit_of(&DeviceCosts::persistent)) != 0;
+  if (known || one.tried_persistent || !permitted(one)) return one.costs;
+  one.tried_persistent = true;
   if (one.bench == nullptr) one.bench = std::make_unique<DeviceBench>(device);
   const UniqueFd lock = lock_beside(path_, kOthersNs);
-  if (one.bench->measure_resident(resident, kLimitNs, &one.costs) == TW_OK) keep(one);
+  if (one.bench->measure_persistent(persistent, kLimitNs, &one.costs) == TW_OK) keep(one);
   return one.costs;
 }
 

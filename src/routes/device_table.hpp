@@ -27,8 +27,8 @@ class DeviceTable {
 
   /// Measures what is not known yet, once.
   DeviceCosts of(Device& device);
-  /// The same, of its resident kernel, too.
-  DeviceCosts of(Device& device, Resident& resident);
+  /// The same, of its persistent kernel, too.
+  DeviceCosts of(Device& device, PersistentCopier& persistent);
   /// From now on kernels and queues of this process may wait for what it does: nothing is measured any more.
   void forbid();
 
@@ -44,7 +44,7 @@ class DeviceTable {
   struct Entry {
     std::string model, why;
     DeviceCosts costs;
-    bool tried = false, tried_resident = false;
+    bool tried = false, tried_persistent = false;
     std::unique_ptr<DeviceBench> bench;
   };
   Entry& entry(Device& device);

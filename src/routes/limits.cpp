@@ -44,10 +44,10 @@ uint64_t kernel_wins_from(const LinkCosts& costs, bool by_reference) {
   return from;
 }
 
-double resident_fixed(const DeviceCosts& costs, unsigned blocks) {
-  return costs.resident.fixed + costs.resident_block * (blocks - 1);
+double persistent_fixed(const DeviceCosts& costs, unsigned blocks) {
+  return costs.persistent.fixed + costs.persistent_block * (blocks - 1);
 }
-double resident_byte(const DeviceCosts& costs, unsigned blocks) { return costs.resident.byte * (blocks + 2) / 3; }
+double persistent_byte(const DeviceCosts& costs, unsigned blocks) { return costs.persistent.byte * (blocks + 2) / 3; }
 
 /// Only one way competes with frames, wherever it is possible.
 void force(Limits& limits, const Link& link, Way forced) {
@@ -116,14 +116,14 @@ Limits limits_of(const Link& link, const LinkCosts& costs, Way forced) {
   return limits;
 }
 
-double resident_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes) {
-  return resident_fixed(costs, blocks) + resident_byte(costs, blocks) * static_cast<double>(bytes);
+double persistent_ns(const DeviceCosts& costs, unsigned blocks, uint64_t bytes) {
+  return persistent_fixed(costs, blocks) + persistent_byte(costs, blocks) * static_cast<double>(bytes);
 }
 
-uint64_t resident_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks) {
+uint64_t persistent_most(const DeviceCosts& costs, DeviceLink link, unsigned blocks) {
   constexpr double kMost = 1u << 20;  // beyond it others would wait for too long
   const CopyCosts& engine = costs.write(link);
-  const double gain = engine.fixed - resident_fixed(costs, blocks), more = resident_byte(costs, blocks) - engine.byte;
+  const double gain = engine.fixed - persistent_fixed(costs, blocks), more = persistent_byte(costs, blocks) - engine.byte;
   return gain <= 0 ? 0 : static_cast<uint64_t>(more <= 0 ? kMost : std::min(gain / more, kMost));
 }
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/clock.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 #include "routes/device_cost_file.hpp"
 #include "routes/undisturbed.hpp"
 
@@ -18,7 +18,7 @@ constexpr unsigned kRounds = 8, kLeastRounds = 3, kMostRounds = 24;  // of each 
 constexpr unsigned kKinds = 4;                                       // of copies that share a limit
 constexpr uint64_t kPatience = 5;  // times the limit, of a device that does something else meanwhile
 constexpr double kFixedLeast = 1, kByteLeast = 1e-6;
-constexpr uint64_t kResidentLong = 32u << 10;
+constexpr uint64_t kPersistentLong = 32u << 10;
 
 constexpr double kNone = std::numeric_limits<double>::max();
 
@@ -69,8 +69,8 @@ Status DeviceBench::copy(uint64_t to, uint64_t from, uint64_t length, double* to
     return s;
   }
   const auto* const word = reinterpret_cast<const uint64_t*>(words_);
-  for (unsigned looks = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) < ticket_; ++looks) {
-    if (looks % 256 != 0 || monotonic_ns() < deadline_) continue;
+  for (unsigned polls = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) < ticket_; ++polls) {
+    if (polls % 256 != 0 || monotonic_ns() < deadline_) continue;
     stuck_ = true;
     return fail(TW_ERR_TIMED_OUT, kBusy);
   }
@@ -134,19 +134,19 @@ Status DeviceBench::measure_peer(const Uuid& there, DeviceLink link, uint64_t li
 }
 
 /// Until the kernel runs it takes nothing: the second copy that it is asked for has it launched.
-Status DeviceBench::resident_copy(Resident& resident, uint64_t length, double* took) {
+Status DeviceBench::persistent_copy(PersistentCopier& persistent, uint64_t length, double* took) {
   const uint64_t to = there_[0] != 0 ? there_[0] : there_[1] != 0 ? there_[1] : also_;
-  Resident::Ticket ticket;
+  PersistentCopier::Ticket ticket;
   uint64_t start = monotonic_ns();
   Status status = TW_AGAIN;
-  while ((status = resident.copy(to, here_, length, &ticket)) == TW_AGAIN) {
+  while ((status = persistent.copy(to, here_, length, &ticket)) == TW_AGAIN) {
     start = monotonic_ns();
     if (start > deadline_) return fail(TW_AGAIN, "its kernel takes nothing");
   }
   if (is_error(status)) return status;
-  for (unsigned looks = 1; (status = resident.look(ticket)) == TW_IN_PROGRESS; ++looks) {
-    if (looks % 256 != 0 || monotonic_ns() < deadline_) continue;
-    resident.forget(ticket);
+  for (unsigned polls = 1; (status = persistent.poll(ticket)) == TW_IN_PROGRESS; ++polls) {
+    if (polls % 256 != 0 || monotonic_ns() < deadline_) continue;
+    persistent.forget(ticket);
     occupied_ = true;
     return fail(TW_ERR_TIMED_OUT, kBusy);
   }
@@ -154,7 +154,7 @@ Status DeviceBench::resident_copy(Resident& resident, uint64_t length, double* t
   return status;
 }
 
-Status DeviceBench::measure_resident(Resident& resident, uint64_t limit_ns, DeviceCosts* out) {
+Status DeviceBench::measure_persistent(PersistentCopier& persistent, uint64_t limit_ns, DeviceCosts* out) {
   if (Status s = open(); is_error(s)) return s;
   const uint64_t until = monotonic_ns() + limit_ns;
   deadline_ = monotonic_ns() + kPatience * limit_ns;
@@ -162,17 +162,17 @@ Status DeviceBench::measure_resident(Resident& resident, uint64_t limit_ns, Devi
   for (unsigned round = 0; round < kRounds && (round < 2 || monotonic_ns() < until); ++round) {
     for (const size_t which : {0, 1}) {
       double took = 0;
-      const Status status = resident_copy(resident, which == 0 ? kShort : kResidentLong, &took);
+      const Status status = persistent_copy(persistent, which == 0 ? kShort : kPersistentLong, &took);
       if (is_error(status) || monotonic_ns() > deadline_) return is_error(status) ? status : fail(TW_ERR_TIMED_OUT, kBusy);
       if (status == TW_OK && round > 0) least[which] = std::min(least[which], took);
     }
   }
   if (std::max(least[0], least[1]) == kNone) return fail(TW_AGAIN, "its kernel takes nothing");
-  const unsigned blocks = resident.blocks();
-  CopyCosts measured = costs_of(least[0], least[1], kResidentLong);
-  measured.fixed = std::max(kFixedLeast, measured.fixed - out->resident_block * (blocks - 1));
+  const unsigned blocks = persistent.blocks();
+  CopyCosts measured = costs_of(least[0], least[1], kPersistentLong);
+  measured.fixed = std::max(kFixedLeast, measured.fixed - out->persistent_block * (blocks - 1));
   measured.byte = std::max(kByteLeast, measured.byte * 3 / (blocks + 2));
-  keep(out, &DeviceCosts::resident, measured);
+  keep(out, &DeviceCosts::persistent, measured);
   return TW_OK;
 }
 

@@ -10,7 +10,7 @@
 
 namespace thalweg::impl {
 
-class Resident;
+class PersistentCopier;
 
 /// Holds the queue and the memory to measure with (4 MiB of pinned memory, 8 of the device, 4 of each other one) until it ends: to give
 /// them back may wait for all work of the device, so it ends when the context does.
@@ -25,8 +25,8 @@ class DeviceBench {
   Status measure(uint64_t limit_ns, DeviceCosts* out);
   /// To another device and from it, over that link.
   Status measure_peer(const Uuid& there, DeviceLink link, uint64_t limit_ns, DeviceCosts* out);
-  /// Copies by the device's resident kernel: to a peer that was measured, else within the device. TW_AGAIN: it takes none.
-  Status measure_resident(Resident& resident, uint64_t limit_ns, DeviceCosts* out);
+  /// Copies by the device's persistent kernel: to a peer that was measured, else within the device. TW_AGAIN: it takes none.
+  Status measure_persistent(PersistentCopier& persistent, uint64_t limit_ns, DeviceCosts* out);
 
   static constexpr size_t kWhole = 4u << 20;  // bytes of the longer copies
 
@@ -34,7 +34,7 @@ class DeviceBench {
   Status open();
   Status copy(uint64_t to, uint64_t from, uint64_t length, double* took);
   Status time(uint64_t to, uint64_t from, CopyCosts* out);
-  Status resident_copy(Resident& resident, uint64_t length, double* took);
+  Status persistent_copy(PersistentCopier& persistent, uint64_t length, double* took);
 
   Device& device_;
   std::unique_ptr<Queue> queue_;
@@ -43,7 +43,7 @@ class DeviceBench {
   uint64_t ticket_ = 0;
   uint64_t deadline_ = 0, slice_ = 0;  // ns: of all; until when rounds are repeated
   bool stuck_ = false;                 // work of the queue may be under way
-  bool occupied_ = false;              // a resident kernel may still copy
+  bool occupied_ = false;              // a persistent kernel may still copy
 };
 
 }  // namespace thalweg::impl

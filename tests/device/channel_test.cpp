@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels between ranks that are threads: every level, receive buffers of every shape, stores in the worst order.
+// Channels between ranks that are threads: every group, receive buffers of every shape, stores in the worst order.
 #include <thalweg/thalweg.h>
 
-#include "tests/device/levels.hpp"
+#include "tests/device/thread_groups.hpp"
 
 namespace thalweg::device::twins {
 namespace {
@@ -72,10 +72,10 @@ void run_channel(const char* name, u64 start) {
       ASSERT_TRUE(buffers.area[recv_buffer].check()) << name << ", message " << i;
     }
   });
-  at_level(name, [&](auto level, LateMachine m) {
+  by_thread_group(name, [&](auto group, LateMachine m) {
     Sender<LateMachine> out(&pipe.send, pipe.at_sender.guard(), m);
     for (int i = 0; i < kRounds; ++i) {
-      if (!out.send(level, sources[static_cast<size_t>(i)].data(), size_of(i))) return;
+      if (!out.send(group, sources[static_cast<size_t>(i)].data(), size_of(i))) return;
     }
   });
   receiver.join();
@@ -104,10 +104,10 @@ TEST_P(ChannelAtLevel, IsTakenByAllOfALevel) {
     for (Area& source : sources) ASSERT_TRUE(out.send(Block(), source.data(), 1000));
   });
   std::atomic<u32> wrong{0}, read{0};
-  at_level(name, [&](auto level, LateMachine m) {
+  by_thread_group(name, [&](auto group, LateMachine m) {
     Receiver<LateMachine> in(&pipe.recv, pipe.at_receiver.guard(), m);
     for (u32 i = 0; i < kRounds; ++i) {
-      if (!in.post(level, 0) || !in.take(level)) {
+      if (!in.post(group, 0) || !in.take(group)) {
         read = kRounds * kSharers;
         return;
       }
@@ -121,7 +121,7 @@ TEST_P(ChannelAtLevel, IsTakenByAllOfALevel) {
   EXPECT_EQ(pipe.recv.taken, u64{kRounds});
 }
 
-INSTANTIATE_TEST_SUITE_P(DeviceChannel, ChannelAtLevel, ::testing::ValuesIn(kLevels),
+INSTANTIATE_TEST_SUITE_P(DeviceChannel, ChannelAtLevel, ::testing::ValuesIn(kThreadGroups),
                          [](const auto& info) { return info.param; });
 
 TEST(DeviceChannel, NoMoreReceivesThanSlots) {
@@ -181,11 +181,11 @@ TEST_P(ChannelAtLevel, AMissingPartnerReleasesEveryone) {
   Buffers buffers(pipe);
   Area source(100);
   std::atomic<int> sent{0}, taken{0};
-  at_level(GetParam(), [&](auto level, LateMachine m) {
+  by_thread_group(GetParam(), [&](auto group, LateMachine m) {
     Sender<LateMachine> out(&pipe.send, pipe.at_sender.guard(2'000'000), m);
-    sent += out.send(level, source.data(), 100, 3);
+    sent += out.send(group, source.data(), 100, 3);
     Receiver<LateMachine> in(&pipe.recv, pipe.at_receiver.guard(2'000'000), m);
-    taken += in.take(level, 4);
+    taken += in.take(group, 4);
   });
   EXPECT_EQ(sent + taken, 0);
   EXPECT_EQ(pipe.at_sender.code(), TW_ERR_TIMED_OUT);

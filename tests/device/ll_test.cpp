@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of the low-latency (LL) protocol at every level, in rooms that are never cleared, with stores that become visible newest first.
-#include "tests/device/levels.hpp"
+// Messages of the low-latency (LL) protocol by every thread group, in rooms that are never cleared, with stores that become
+// visible newest first.
+#include "tests/device/thread_groups.hpp"
 
 namespace thalweg::device::twins {
 namespace {
@@ -11,28 +12,29 @@ constexpr u64 kRooms[2] = {256, 8192};  // used in turn: each message answers th
 struct Units {
   static constexpr size_t grain = 1;  // bytes
   static constexpr u64 data = kUnitData;
-  template <class L, class M>
-  static bool put(L level, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M m) {
-    return put_ll(level, w, to, room, from, bytes, generation, m);
+  template <class ThreadGroup, class M>
+  static bool put(ThreadGroup group, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M m) {
+    return put_ll(group, w, to, room, from, bytes, generation, m);
   }
-  template <class L, class M>
-  static bool take(L level, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M m) {
-    return take_ll(level, w, room, to, bytes, generation, 0, m);
+  template <class ThreadGroup, class M>
+  static bool take(ThreadGroup group, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M m) {
+    return take_ll(group, w, room, to, bytes, generation, 0, m);
   }
 };
 /// That lines are seen as a whole is what the machine must do: here they are stored in order.
 struct Lines {
   static constexpr size_t grain = 8;
   static constexpr u64 data = kLineData;
-  template <class L, class M>
-  static bool put(L level, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M) {
-    if constexpr (L::whole_warps)
-      return put_ll128(level, w, to, room, reinterpret_cast<const u64*>(from), bytes / 8, generation);
+  template <class ThreadGroup, class M>
+  static bool put(ThreadGroup group, const Window& w, u32 to, u64 room, const std::byte* from, u64 bytes, u32 generation, M) {
+    if constexpr (ThreadGroup::whole_warps)
+      return put_ll128(group, w, to, room, reinterpret_cast<const u64*>(from), bytes / 8, generation);
     return false;
   }
-  template <class L, class M>
-  static bool take(L level, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M) {
-    if constexpr (L::whole_warps) return take_ll128(level, w, room, reinterpret_cast<u64*>(to), bytes / 8, generation);
+  template <class ThreadGroup, class M>
+  static bool take(ThreadGroup group, const Window& w, u64 room, std::byte* to, u64 bytes, u32 generation, M) {
+    if constexpr (ThreadGroup::whole_warps)
+      return take_ll128(group, w, room, reinterpret_cast<u64*>(to), bytes / 8, generation);
     return false;
   }
 };
@@ -51,20 +53,20 @@ void ping_pong(const char* name, u32 first_generation) {
     targets.emplace_back(sizes.back() + 32, random_source()() % 5 * Form::grain);
     targets.back().expect(0, sources.back().data(), sizes.back());
   }
-  const auto rank = [&](u32 mine, auto level, auto m) {
+  const auto rank = [&](u32 mine, auto group, auto m) {
     for (int i = 0; i < kRounds; ++i) {
       const auto k = static_cast<size_t>(i);
       const u32 generation = first_generation + static_cast<u32>(i);
       const bool sends = i % 2 == static_cast<int>(mine);
       const Window& window = ranks.window[mine];
-      const bool ok = sends ? Form::put(level, window, 1 - mine, kRooms[i / 2 % 2], sources[k].data(), sizes[k], generation, m)
-                            : Form::take(level, window, kRooms[i / 2 % 2], targets[k].data(), sizes[k], generation, m);
+      const bool ok = sends ? Form::put(group, window, 1 - mine, kRooms[i / 2 % 2], sources[k].data(), sizes[k], generation, m)
+                            : Form::take(group, window, kRooms[i / 2 % 2], targets[k].data(), sizes[k], generation, m);
       if (!ok) return;
-      level.sync();
+      group.sync();
     }
   };
-  std::thread other([&] { at_level(name, [&](auto level, auto m) { rank(1, level, m); }); });
-  at_level(name, [&](auto level, auto m) { rank(0, level, m); });
+  std::thread other([&] { by_thread_group(name, [&](auto group, auto m) { rank(1, group, m); }); });
+  by_thread_group(name, [&](auto group, auto m) { rank(0, group, m); });
   other.join();
   EXPECT_EQ(ranks.watched[0].code(), 0);
   EXPECT_EQ(ranks.watched[1].code(), 0);

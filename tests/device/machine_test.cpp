@@ -41,7 +41,8 @@ TEST(DeviceMachine, OnlyItsOwnFolderNamesAMachine) {
       R"(__CUDA|__NVCC|__HIP|__AMDGCN|\basm\b|__(shfl|ballot|any|all|syncwarp|syncthreads|ffs|ldg|threadfence|global__|shared__|device__)|)"
       R"(atomic\w+_system|(thread|block)Idx|(block|grid)Dim|0xffffffff|\(~0u,)");
   unsigned files = 0;
-  for (const char* folder : {"include/thalweg/device", "src/devices/kernels", "src/devices/program", "src/devices/resident"}) {
+  for (const char* folder :
+       {"include/thalweg/device", "src/devices/kernels", "src/devices/program", "src/devices/persistent"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(kSource / folder)) {
       if (!entry.is_regular_file() || entry.path().parent_path() == kSource / kMachines) continue;
       std::smatch found;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines and levels for running device code on the host in ways that a GPU might.
+// Machines and thread groups for running device code on the host in ways that a GPU might.
 #pragma once
 #include <thalweg/device/channel.hpp>
 #include <thalweg/device/ll128.hpp>
@@ -152,13 +152,13 @@ struct LateMachine : DirectMachine {
   }
   void store16(Word16* to, Word16 value) const { pending->add(to, &value, sizeof value); }
   /// Stores do become visible some time.
-  void pause(u32 looks) const {
+  void pause(u32 polls) const {
     pending->some();
     if (team != nullptr) {
       const std::lock_guard lock(team->mutex);
       team->pending.some();
     }
-    DirectMachine::pause(looks + 300);
+    DirectMachine::pause(polls + 300);
   }
 };
 

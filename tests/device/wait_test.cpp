@@ -2,7 +2,7 @@
 // Bounded waits: every way that one ends, and what the host then reads.
 #include <thalweg/thalweg.h>
 
-#include "tests/device/levels.hpp"
+#include "tests/device/thread_groups.hpp"
 
 namespace thalweg::device::twins {
 namespace {

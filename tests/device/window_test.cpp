@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows: every function at every level, with stores that become visible as late and as badly ordered as is allowed.
+// Windows: Every function by every thread group, with stores that become visible as late and as badly ordered as is allowed.
 #include <thalweg/thalweg.h>
 
-#include "tests/device/levels.hpp"
+#include "tests/device/thread_groups.hpp"
 
 namespace thalweg::device::twins {
 namespace {
@@ -10,7 +10,8 @@ namespace {
 constexpr u64 kFlag = 0, kAnswer = 8, kData = 128;
 constexpr int kRounds = 25;
 
-/// Rank 0 calls send(level, machine, round, source) at every level; rank 1 checks each round's data, made anew, and answers.
+/// Rank 0 calls send(group, machine, round, source) by every thread group; rank 1 checks each round's data, made anew, and
+/// answers.
 template <class Send>
 void exchange(const char* name, size_t most, u64 step, Send send, const std::function<void(Ranks&, int, Area&)>& expect) {
   Ranks ranks;
@@ -28,11 +29,11 @@ void exchange(const char* name, size_t most, u64 step, Send send, const std::fun
       ASSERT_TRUE(signal(Thread(), ranks.window[1], 0, kAnswer, static_cast<u64>(i) + 1));
     }
   });
-  at_level(name, [&](auto level, LateMachine m) {
+  by_thread_group(name, [&](auto group, LateMachine m) {
     for (int i = 0; i < kRounds; ++i) {
-      send(level, m, ranks.window[0], i, sources[static_cast<size_t>(i)].data());
+      send(group, m, ranks.window[0], i, sources[static_cast<size_t>(i)].data());
       const u64 value = static_cast<u64>(i) + 1;
-      if (!wait(level, ranks.window[0], kAnswer, Compare::greater_equal, value, 0, m)) return;
+      if (!wait(group, ranks.window[0], kAnswer, Compare::greater_equal, value, 0, m)) return;
     }
   });
   receiver.join();
@@ -48,37 +49,37 @@ void expect_put(Ranks& ranks, int round, Area& source) {
   ranks.part[1].expect(offset_of(round), source.data(), size_of(round));
 }
 
-TEST_P(AtLevel, PutSignalSets) {
-  const auto send = [](auto level, auto m, const Window& window, int i, const std::byte* from) {
-    put_signal(level, window, 1, offset_of(i), from, size_of(i), kFlag, static_cast<u64>(i) + 1, SignalOp::set, m);
+TEST_P(ByThreadGroup, PutSignalSets) {
+  const auto send = [](auto group, auto m, const Window& window, int i, const std::byte* from) {
+    put_signal(group, window, 1, offset_of(i), from, size_of(i), kFlag, static_cast<u64>(i) + 1, SignalOp::set, m);
   };
   exchange(GetParam(), size_of(kRounds), 1, send, expect_put);
 }
 
-TEST_P(AtLevel, PutThenSignalAdds) {
-  const auto send = [](auto level, auto m, const Window& window, int i, const std::byte* from) {
-    put(level, window, 1, offset_of(i), from, size_of(i), m);
-    signal(level, window, 1, kFlag, 7, SignalOp::add, m);
+TEST_P(ByThreadGroup, PutThenSignalAdds) {
+  const auto send = [](auto group, auto m, const Window& window, int i, const std::byte* from) {
+    put(group, window, 1, offset_of(i), from, size_of(i), m);
+    signal(group, window, 1, kFlag, 7, SignalOp::add, m);
   };
   exchange(GetParam(), size_of(kRounds), 7, send, expect_put);
 }
 
-TEST_P(AtLevel, PutThenQuietThenAtomic) {
+TEST_P(ByThreadGroup, PutThenQuietThenAtomic) {
   const u64 blocks = std::string(GetParam()) == "blocks" ? kSharers : 1;
-  const auto send = [](auto level, auto m, const Window& window, int i, const std::byte* from) {
-    put(level, window, 1, offset_of(i), from, size_of(i), m);
-    quiet(level, m);  // of Blocks: each block's own
-    if (level.rank() == 0) fetch_add(window, 1, kFlag, u64{1}, m);
+  const auto send = [](auto group, auto m, const Window& window, int i, const std::byte* from) {
+    put(group, window, 1, offset_of(i), from, size_of(i), m);
+    quiet(group, m);  // of Blocks: each block's own
+    if (group.rank() == 0) fetch_add(window, 1, kFlag, u64{1}, m);
   };
   exchange(GetParam(), size_of(kRounds), blocks, send, expect_put);
 }
 
-TEST_P(AtLevel, StridedPut) {
+TEST_P(ByThreadGroup, StridedPut) {
   constexpr u64 kWidth = 3, kFromPitch = 5, kToPitch = 4;  // elements of four bytes
-  const auto send = [](auto level, auto m, const Window& window, int i, const std::byte* from) {
+  const auto send = [](auto group, auto m, const Window& window, int i, const std::byte* from) {
     const auto rows = static_cast<u64>(i);
-    strided_put(level, window, 1, kData, kToPitch, reinterpret_cast<const float*>(from), kFromPitch, kWidth, rows, m);
-    signal(level, window, 1, kFlag, rows + 1, SignalOp::set, m);
+    strided_put(group, window, 1, kData, kToPitch, reinterpret_cast<const float*>(from), kFromPitch, kWidth, rows, m);
+    signal(group, window, 1, kFlag, rows + 1, SignalOp::set, m);
   };
   exchange(GetParam(), kFromPitch * 4 * kRounds, 1, send, [](Ranks& ranks, int i, Area& source) {
     for (u64 row = 0; row < static_cast<u64>(i); ++row) {
@@ -87,20 +88,21 @@ TEST_P(AtLevel, StridedPut) {
   });
 }
 
-TEST_P(AtLevel, GetReadsWhatAPeerHas) {
+TEST_P(ByThreadGroup, GetReadsWhatAPeerHas) {
   Ranks ranks;
   for (int i = 1; i < kRounds; ++i) {
     Area target(size_of(i) + 16, 3);
     target.expect(0, ranks.part[1].data() + offset_of(i), size_of(i));
-    at_level(GetParam(), [&](auto level, LateMachine m) {
-      EXPECT_TRUE(get(level, ranks.window[0], 1, offset_of(i), target.data(), size_of(i), m));
+    by_thread_group(GetParam(), [&](auto group, LateMachine m) {
+      EXPECT_TRUE(get(group, ranks.window[0], 1, offset_of(i), target.data(), size_of(i), m));
     });
     ASSERT_TRUE(target.check()) << i;
   }
   EXPECT_TRUE(ranks.part[1].check());
 }
 
-INSTANTIATE_TEST_SUITE_P(DeviceWindow, AtLevel, ::testing::ValuesIn(kLevels), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(DeviceWindow, ByThreadGroup, ::testing::ValuesIn(kThreadGroups),
+                         [](const auto& info) { return info.param; });
 
 TEST(DeviceWindow, FetchAddLosesNothing) {
   Ranks ranks;

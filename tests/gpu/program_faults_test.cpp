@@ -120,8 +120,8 @@ TEST_P(ProgramFaults, TwoRunsAtOnceAreNoticed) {
       const Bytes payload = a.fill(from, kLength);
       b.fill(to, kLength);
       ASSERT_EQ(graph->launch(a.queue()), TW_OK) << last_error();
-      for (uint32_t role = 0; role < (a.on_device() ? blocks : 1); ++role)
-        ASSERT_TRUE(sends.begins(role)) << "turn " << turn << ", role " << role << " of " << blocks;
+      for (uint32_t block = 0; block < (a.on_device() ? blocks : 1); ++block)
+        ASSERT_TRUE(sends.begins(block)) << "turn " << turn << ", block " << block << " of " << blocks;
       ASSERT_EQ(again->launch(*second), TW_OK) << last_error();
       ASSERT_EQ(second->run(sends.run), TW_OK) << last_error();
       ASSERT_EQ(second->synchronize(), TW_OK) << last_error();
@@ -173,7 +173,7 @@ TEST_P(ProgramFaults, RunsThatMeetAnywhereStayWhole) {
     EXPECT_EQ(site.read(to, kLength), payload);
     const bool closes = site.on_device() && blocks > 1 && runs < 600;
     if (!closes) {
-      EXPECT_EQ(program.role_word(0), 2 * runs);  // free again
+      EXPECT_EQ(program.owner_word(0), 2 * runs);  // free again
     }
     EXPECT_EQ(site.word(program.state) != 0, closes);
     EXPECT_EQ(program.failed().code, runs < 600 ? TW_ERR_BUSY : TW_OK);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of more steps than a warp looks at at once, or than a launch brings along, run again and again with fresh payload.
+// Programs of more steps than a warp polls at once, or than a launch brings along, run again and again with fresh payload.
 #include "tests/gpu/programs.hpp"
 
 namespace thalweg::impl::contract {

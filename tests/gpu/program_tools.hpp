@@ -227,17 +227,17 @@ class Written {
     ASSERT_EQ(site_.queue().synchronize(), TW_OK) << last_error();
   }
   /// Odd: a run has begun in this block.
-  uint64_t role_word(uint32_t role) {
-    auto* const words = device::role_words(pointer<device::ProgramState>(state), static_cast<uint32_t>(steps.size()));
-    return site_.word(reinterpret_cast<uint64_t>(words + role));
+  uint64_t owner_word(uint32_t block) {
+    auto* const words = device::owner_words(pointer<device::ProgramState>(state), static_cast<uint32_t>(steps.size()));
+    return site_.word(reinterpret_cast<uint64_t>(words + block));
   }
   /// A run does, in this block; within a time in which its waits have long expired.
-  bool begins(uint32_t role) {
+  bool begins(uint32_t block) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (role_word(role) % 2 == 0) {
+    while (owner_word(block) % 2 == 0) {
       site_.poke();
       if (std::chrono::steady_clock::now() < limit) continue;
-      ADD_FAILURE() << "queue: " << site_.queue().query() << ", role " << role_word(role) << ", closed " << site_.word(state)
+      ADD_FAILURE() << "queue: " << site_.queue().query() << ", block " << owner_word(block) << ", closed " << site_.word(state)
                     << ", runs " << site_.word(state + 8) << ", failure " << failed().code;
       return false;
     }

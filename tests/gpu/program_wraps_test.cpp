@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs whose counters are about to wrap: as if they had run for minutes (the counts of blocks) or years (of messages).
-#include "devices/program/form_run.hpp"
-#include "devices/resident/block.hpp"
+#include "devices/persistent/block.hpp"
+#include "devices/program/specialised_run.hpp"
 #include "tests/gpu/programs.hpp"
 
 namespace thalweg::impl::contract {
@@ -18,13 +18,13 @@ void preset(Site& site, const Written& program, uint64_t runs) {
   const auto steps = static_cast<uint32_t>(program.steps.size());
   device::ProgramState state{};
   state.runs = runs;
-  if (program.run.shape.form.known() && blocks > 1) state.arrived = runs * blocks * device::kOneArrived;
+  if (program.run.shape.specialised.known() && blocks > 1) state.arrived = runs * blocks * device::kOneArrived;
   site.put(program.state, state);
-  if (!program.run.shape.form.known()) {
+  if (!program.run.shape.specialised.known()) {
     for (uint32_t i = 0; i < steps; ++i) site.put_word(program.state + sizeof state + 8 * i, uint32_t(runs * blocks));
   }
-  auto* const roles = device::role_words(pointer<device::ProgramState>(program.state), steps);
-  for (uint32_t i = 0; i < blocks; ++i) site.put_word(reinterpret_cast<uint64_t>(roles + i), 2 * runs);
+  auto* const owners = device::owner_words(pointer<device::ProgramState>(program.state), steps);
+  for (uint32_t i = 0; i < blocks; ++i) site.put_word(reinterpret_cast<uint64_t>(owners + i), 2 * runs);
 }
 
 /// Copies, in one step or in a chain; with each run the value of the signal behind them grows.
@@ -42,7 +42,7 @@ void run_copies(Site& site, uint32_t blocks, bool chain, uint64_t wrap) {
   }
   program.prepare();
   ASSERT_EQ(program.run.shape.blocks, blocks);
-  EXPECT_EQ(program.run.shape.form.known(), !chain);
+  EXPECT_EQ(program.run.shape.specialised.known(), !chain);
   preset(site, program, first);
   for (uint64_t run = first; run < first + kRuns; ++run) {
     const Bytes payload = site.fill(from, kLength);
@@ -83,7 +83,7 @@ void preset(Site& sender, Site& receiver, const Channel& channel, uint64_t messa
 TEST_P(ProgramWraps, MessagesOfAChannelAreCountedBeyond48Bits) {
   Site a(GetParam(), device, ordinary), b(GetParam(), other, ordinary);
   constexpr size_t kLength = 5003;
-  for (const uint32_t each : {1u, 2u}) {  // messages of a run; one: by forms
+  for (const uint32_t each : {1u, 2u}) {  // messages of a run; one: by specialised kernels
     const uint64_t from = a.allocate(kLength), to = b.allocate(kLength);
     a.admit(to, kLength);
     Channel channel(a, b, {{at(to), kLength}});
@@ -96,7 +96,7 @@ TEST_P(ProgramWraps, MessagesOfAChannelAreCountedBeyond48Bits) {
     }
     sends.prepare(2'000'000'000);
     receives.prepare(2'000'000'000);
-    EXPECT_EQ(sends.run.shape.form.known(), each == 1);
+    EXPECT_EQ(sends.run.shape.specialised.known(), each == 1);
     for (unsigned turn = 0; turn < kRuns; ++turn) {
       const Bytes payload = a.fill(from, kLength);
       receives.trigger();
@@ -113,7 +113,7 @@ TEST_P(ProgramWraps, MessagesOfAChannelAreCountedBeyond48Bits) {
 
 INSTANTIATE_TEST_SUITE_P(All, ProgramWraps, kTriggers, trigger_name);
 
-/// The looks of a wait are counted in 32 bits, which are over in minutes; the limit goes on from where it began.
+/// The polls of a wait are counted in 32 bits, which are over in minutes; the limit goes on from where it began.
 TEST(Waits, TheirLimitOutlivesTheCountOfLooks) {
   const device::DirectMachine m;
   device::u64 poison = 0;
@@ -127,8 +127,8 @@ TEST(Waits, TheirLimitOutlivesTheCountOfLooks) {
 
 /// A command's tag is the low half of its position: here for positions about the wrap, also where a slot's earlier command had
 /// not been done by all blocks.
-TEST(ResidentBlocks, TagsBeyondTheWrapOfPositions) {
-  using namespace resident;
+TEST(PersistentBlocks, TagsBeyondTheWrapOfPositions) {
+  using namespace persistent;
   for (const u64 start : {u64{0}, (u64{1} << 32) - 70, (u64{1} << 32) - 1, u64{1} << 33}) {
     const auto shared = std::make_unique<Shared>();
     std::memset(shared.get(), 0, sizeof *shared);
@@ -136,7 +136,7 @@ TEST(ResidentBlocks, TagsBeyondTheWrapOfPositions) {
       for (u32 i = 0; i < kWords; ++i) shared->slots[p % kSlots].words[i] = word_of({}, i, tag_of(p));
     }
     const Arguments arguments{shared.get(), 1, start, 60'000'000'000, 60'000'000'000, 1};
-    Block<SoloIo<device::DirectMachine>> block({}, arguments, 0);
+    Block<OneThreadIo<device::DirectMachine>> block({}, arguments, 0);
     block.begin();
     for (u64 p = start; p < start + 2 * kSlots; ++p) {
       ASSERT_EQ(block.turn(), Turn::idle) << p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: channels' credits and flags, blocks that share a step, runs that follow each other, what the host carries, the
-// resident kernel's commands. The orders are those of PTX (order.hpp); the host's are stronger.
+// persistent kernel's commands. The orders are those of PTX (order.hpp); the host's are stronger.
 #include "models/check.hpp"
 
 namespace thalweg::models {
@@ -14,9 +14,9 @@ const auto kTwo = [](Value v) { return v == 2; };
 TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
   expect_code("include/thalweg/device/machine/cuda.hpp",
               {"st.relaxed.sys.global.u64", "ld.acquire.sys.global.u64", "st.release.sys.global.u64", "fence.acq_rel.sys;"});
-  expect_code("src/devices/program/form_run.hpp", {"found_ = m_.acquire(credit_);", "found_ = m_.acquire(flag_);",
-                                                   "write_flag<Publish::released>(m_, sender(), sent_, status_);"});
-  expect_code("src/devices/program/executor.hpp",
+  expect_code("src/devices/program/specialised_run.hpp", {"found_ = m_.acquire(credit_);", "found_ = m_.acquire(flag_);",
+                                                          "write_flag<Publish::released>(m_, sender(), sent_, status_);"});
+  expect_code("src/devices/program/program_executor.hpp",
               {"*found = m_.acquire(own.watch.word);", "(step.kind != StepKind::post || step.after_count != 0)) m_.fence();",
                "if (step.kind == StepKind::post && step.after_count != 0) give_credit(step, found);"});
   expect_code("include/thalweg/device/channel_steps.hpp",
@@ -51,8 +51,9 @@ TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
 
 /// Each block stores its share, fences, and counts itself; the last one gives the flag for all.
 TEST(DeviceModels, TheLastBlocksFlagCoversAllBlocks) {
-  expect_code("src/devices/program/form_run.hpp", {"if (announces()) m_.fence();", "m_.fetch_add(&program_.state->arrived,"});
-  expect_code("include/thalweg/device/level.hpp", {"m.fence();", "return m.last_of(arrived, count);"});
+  expect_code("src/devices/program/specialised_run.hpp",
+              {"if (announces()) m_.fence();", "m_.fetch_add(&program_.state->arrived,"});
+  expect_code("include/thalweg/device/thread_group.hpp", {"m.fence();", "return m.last_of(arrived, count);"});
   check([](Program& p) {
     const Word arrived = p.word(), flag = p.word();
     const bool fence = p.keeps("each block's fence before it counts itself");
@@ -74,17 +75,17 @@ TEST(DeviceModels, TheLastBlocksFlagCoversAllBlocks) {
 
 /// The end of a run, and the first block of the next one, which another launch brought.
 TEST(DeviceModels, ARunFindsWhatTheOneBeforeItCounted) {
-  expect_code("src/devices/program/form_run.hpp", {"m_.store(&receiver()->taken, taken_ + 1);", "m_.fence_near();"});
+  expect_code("src/devices/program/specialised_run.hpp", {"m_.store(&receiver()->taken, taken_ + 1);", "m_.fence_near();"});
   expect_code("include/thalweg/device/machine/cuda.hpp", {"atom.acquire.gpu.global.or.b64"});
-  expect_code("src/devices/program/hold.hpp", {"machine::take_lowest_bit(m,", "m.store(words + role,"});
-  expect_code("src/devices/program/executor.hpp", {"if (channels_) m_.fence_near();", "let_go("});
+  expect_code("src/devices/program/ownership.hpp", {"machine::take_lowest_bit(m,", "m.store(words + block,"});
+  expect_code("src/devices/program/program_executor.hpp", {"if (channels_) m_.fence_near();", "release_blocks("});
   check([](Program& p) {
-    const Word taken = p.word(), role = p.word(1);
+    const Word taken = p.word(), block = p.word(1);
     Thread &last = p.thread(), &next = p.thread();
     last.store(taken, 1, Order::relaxed, "count");
-    if (p.keeps("FormRun::count, the fence")) last.fence(Order::acq_rel, "fence");
-    last.store(role, 2, Order::relaxed, "let go");
-    const Reg held = next.set_bits(role, 1, p.order("take_word", Order::acquire, Order::relaxed), "take hold");
+    if (p.keeps("SpecialisedRun::count, the fence")) last.fence(Order::acq_rel, "fence");
+    last.store(block, 2, Order::relaxed, "let go");
+    const Reg held = next.set_bits(block, 1, p.order("take_word", Order::acquire, Order::relaxed), "take hold");
     const Reg found = next.load(taken, Order::relaxed, "count?");
     p.holds = [=](const Final& end) { return end.of(held) != 2 || end.of(found) == 1; };  // else it is refused
   });
@@ -118,8 +119,8 @@ TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
 TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
   expect_code("src/plans/proxied.cpp", {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)",
                                         "__atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);"});
-  expect_code("src/devices/program/executor.hpp", {"*found = m_.acquire(own.watch.word);", "m_.fence();",
-                                                   "if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);"});
+  expect_code("src/devices/program/program_executor.hpp", {"*found = m_.acquire(own.watch.word);", "m_.fence();",
+                                                           "if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);"});
   check([](Program& p) {
     const Word buffer = p.word(), ring = p.word(), done = p.word();
     Thread &executor = p.thread(), &proxy = p.thread();
@@ -143,25 +144,25 @@ TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
 
 /// A command's words show in any order; each brings its tag. What it tells to copy was written before.
 TEST(DeviceModels, ACommandIsTakenWholeAndItsBytesAreThere) {
-  expect_code("src/devices/resident.cpp",
-              {"__atomic_store_n(&words[i], resident::word_of(command, i, tag), __ATOMIC_RELEASE);"});
-  expect_code("src/devices/resident/block.hpp", {"const u64 word = m.acquire(&slot->words[i]);",
-                                                 "void say(u64* word, u64 value) const { m.release(word, value); }"});
+  expect_code("src/devices/persistent.cpp",
+              {"__atomic_store_n(&words[i], persistent::word_of(command, i, tag), __ATOMIC_RELEASE);"});
+  expect_code("src/devices/persistent/block.hpp", {"const u64 word = m.acquire(&slot->words[i]);",
+                                                   "void say(u64* word, u64 value) const { m.release(word, value); }"});
   check([](Program& p) {
     const Word source = p.word(), target = p.word(), first = p.word(), second = p.word(), done = p.word();
-    const Order post = p.order("Resident::post", Order::release, Order::relaxed);
-    const Order fetch = p.order("SoloIo::fetch", Order::acquire, Order::relaxed);
+    const Order post = p.order("PersistentCopier::post", Order::release, Order::relaxed);
+    const Order fetch = p.order("OneThreadIo::fetch", Order::acquire, Order::relaxed);
     Thread &host = p.thread(), &kernel = p.thread();
     host.store(source, 7, Order::relaxed, "bytes");
     host.store(first, 1, post, "first word");
     host.store(second, 1, post, "second word");
-    const Reg finished = host.await(done, kOne, p.order("Resident::done", Order::acquire, Order::relaxed), "done");
+    const Reg finished = host.await(done, kOne, p.order("PersistentCopier::done", Order::acquire, Order::relaxed), "done");
     const Reg copied = host.load(target, Order::relaxed, "look at the copy");
     kernel.await(second, kOne, fetch, "second word there");
     kernel.await(first, kOne, fetch, "first word there");
     const Reg bytes = kernel.load(source, Order::relaxed, "load");
     kernel.store(target, bytes, Order::relaxed, "store");
-    kernel.store(done, 1, p.order("SoloIo::say", Order::release, Order::relaxed), "say done");
+    kernel.store(done, 1, p.order("OneThreadIo::say", Order::release, Order::relaxed), "say done");
     p.holds = [=](const Final& end) { return !end.stuck && end.of(finished) == 1 && end.of(copied) == 7; };
   });
 }

@@ -279,7 +279,7 @@ OPTIONS = {
         "job_key_length": None,
         "silent_timeout_ns": "silent_timeout",
         "handshake_timeout_ns": "handshake_timeout",
-        "resident_idle_ns": "resident_idle",
+        "persistent_idle_ns": "persistent_idle",
     },
     "tw_worker_options": {},
     "tw_listener_options": {"on_request": None, "arg": None},  # Listener.next and accept

@@ -61,7 +61,7 @@ Options
                                 answers a device's puts by its CPU, with a signal. Figure packed: the flag beside the data
   --waits auto|kernel|memory    how a device's queue waits for a channel's other end: in the kernel, or by memory operations
                                 ahead of it (auto)
-  --resident BLOCKS             small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_RESIDENT of both
+  --persistent BLOCKS           small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_PERSISTENT of both
                                 processes, when they are started here                     (none)
   --way NAME                    by force: large transfers go by this way alone where it is possible, else as frames: eager, frames,
                                 mapped, kernel; of device memory push, pull, staging. THALWEG_WAY of both processes, when
@@ -169,11 +169,11 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->progress_thread = value == "thread";
     return true;
   }
-  if (name == "--resident") {  // the library says what makes no sense; the other process inherits it
-    setenv("THALWEG_RESIDENT", value.c_str(), 1);
+  if (name == "--persistent") {  // the library says what makes no sense; the other process inherits it
+    setenv("THALWEG_PERSISTENT", value.c_str(), 1);
     return true;
   }
-  if (name == "--way") {  // as --resident
+  if (name == "--way") {  // as --persistent
     setenv("THALWEG_WAY", value.c_str(), 1);
     return true;
   }
@@ -274,9 +274,9 @@ bool parse(int argc, char** argv, Options* out) {
       continue;
     }
     if (a.rfind("--", 0) == 0) {
-      static const char* known[] = {"--size",    "--layout",   "--transport", "--memory",   "--peer-memory",
-                                    "--seconds", "--window",   "--threads",   "--progress", "--trigger",
-                                    "--waits",   "--resident", "--way",       "--paths",    "--rounds"};
+      static const char* known[] = {"--size",    "--layout",     "--transport", "--memory",   "--peer-memory",
+                                    "--seconds", "--window",     "--threads",   "--progress", "--trigger",
+                                    "--waits",   "--persistent", "--way",       "--paths",    "--rounds"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");

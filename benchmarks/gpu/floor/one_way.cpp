@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One copy on idle queues, from the enqueue until the host knows that it is done; by every way of learning it.
 #include "bench.hpp"
-#include "resident.hpp"
+#include "persistent.hpp"
 
 namespace thalweg::floors {
 namespace {
@@ -85,12 +85,12 @@ void one_way(Bench& bench) {
       must_raw(bench.driver.CtxPushCurrent(bench.context(device)), "pushing");  // as in a worker of a CUDA program
       std::vector<Variant> ways;
       add_ways(bench, is_push ? push : pull, is_push ? "push, " : "pull, ", copy, &ways);
-      std::unique_ptr<Resident> resident;  // for no longer than needed: frees wait behind it
+      std::unique_ptr<PersistentCopier> persistent;  // for no longer than needed: frees wait behind it
       if (size <= (size_t{64} << 10)) {
-        resident = std::make_unique<Resident>(bench, device);
-        ways.push_back({is_push ? "push, resident kernel" : "pull, resident kernel", [&resident, copy] {
+        persistent = std::make_unique<PersistentCopier>(bench, device);
+        ways.push_back({is_push ? "push, persistent kernel" : "pull, persistent kernel", [&persistent, copy] {
                           const double start = now_us();
-                          resident->copy(copy.to, copy.from, copy.width);
+                          persistent->copy(copy.to, copy.from, copy.width);
                           return now_us() - start;
                         }});
       }

@@ -23,58 +23,58 @@ struct Game {
 };
 
 struct DirectForm {
-  template <class L>
-  __device__ explicit DirectForm(const Game&, L) {}
-  template <class L>
-  __device__ bool send(const Game& g, L level, int i) {
+  template <class ThreadGroup>
+  __device__ explicit DirectForm(const Game&, ThreadGroup) {}
+  template <class ThreadGroup>
+  __device__ bool send(const Game& g, ThreadGroup group, int i) {
     const u64* const from = reinterpret_cast<const u64*>(g.own);
-    return put_signal(level, g.window, 1 - g.window.rank, kData, from, g.bytes / 8, kFlag, i);
+    return put_signal(group, g.window, 1 - g.window.rank, kData, from, g.bytes / 8, kFlag, i);
   }
-  template <class L>
-  __device__ bool take(const Game& g, L level, int i) {
-    return wait(level, g.window, kFlag, Compare::greater_equal, i);
+  template <class ThreadGroup>
+  __device__ bool take(const Game& g, ThreadGroup group, int i) {
+    return wait(group, g.window, kFlag, Compare::greater_equal, i);
   }
 };
 
 struct LlForm {
-  template <class L>
-  __device__ explicit LlForm(const Game&, L) {}
-  template <class L>
-  __device__ bool send(const Game& g, L level, int i) {
-    return put_ll(level, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
+  template <class ThreadGroup>
+  __device__ explicit LlForm(const Game&, ThreadGroup) {}
+  template <class ThreadGroup>
+  __device__ bool send(const Game& g, ThreadGroup group, int i) {
+    return put_ll(group, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
   }
-  template <class L>
-  __device__ bool take(const Game& g, L level, int i) {
-    return take_ll(level, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
+  template <class ThreadGroup>
+  __device__ bool take(const Game& g, ThreadGroup group, int i) {
+    return take_ll(group, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
   }
 };
 
 /// Taken where it lies: what is sent back does not depend on it.
 struct LlInPlaceForm : LlForm {
   using LlForm::LlForm;
-  template <class L>
-  __device__ bool take(const Game& g, L level, int i) {
-    return await_ll<u64>(level, g.window, kData, g.bytes / 8, i);
+  template <class ThreadGroup>
+  __device__ bool take(const Game& g, ThreadGroup group, int i) {
+    return await_ll<u64>(group, g.window, kData, g.bytes / 8, i);
   }
 };
 
 struct LinesForm {
-  template <class L>
-  __device__ explicit LinesForm(const Game&, L) {}
-  template <class L>
-  __device__ bool send(const Game& g, L level, int i) {
-    return put_ll128(level, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
+  template <class ThreadGroup>
+  __device__ explicit LinesForm(const Game&, ThreadGroup) {}
+  template <class ThreadGroup>
+  __device__ bool send(const Game& g, ThreadGroup group, int i) {
+    return put_ll128(group, g.window, 1 - g.window.rank, kData, reinterpret_cast<const u64*>(g.own), g.bytes / 8, i);
   }
-  template <class L>
-  __device__ bool take(const Game& g, L level, int i) {
-    return take_ll128(level, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
+  template <class ThreadGroup>
+  __device__ bool take(const Game& g, ThreadGroup group, int i) {
+    return take_ll128(group, g.window, kData, reinterpret_cast<u64*>(g.own), g.bytes / 8, i);
   }
 };
 
 /// A value that is in a register on both sides, as what a kernel computes is.
 struct ValueForm {
-  template <class L>
-  __device__ ValueForm(const Game& g, L) : value(g.bytes) {}
+  template <class ThreadGroup>
+  __device__ ValueForm(const Game& g, ThreadGroup) : value(g.bytes) {}
   __device__ bool send(const Game& g, Thread, int i) {
     return put_value(g.window, 1 - g.window.rank, kData, value + i) && signal(Thread(), g.window, 1 - g.window.rank, kFlag, i);
   }
@@ -82,8 +82,8 @@ struct ValueForm {
   u64 value;
 };
 struct LlValueForm {
-  template <class L>
-  __device__ LlValueForm(const Game& g, L)
+  template <class ThreadGroup>
+  __device__ LlValueForm(const Game& g, ThreadGroup)
       : value(g.bytes),
         there(pointer<Word16>(g.window, 1 - g.window.rank, kData, 1)),
         here(pointer<Word16>(g.window, g.window.rank, kData, 1)) {}
@@ -100,27 +100,27 @@ struct LlValueForm {
 struct ChannelForm {
   Sender<> out;
   Receiver<> in;
-  template <class L>
-  __device__ ChannelForm(const Game& g, L level) : out(g.send, g.window.guard), in(g.receive, g.window.guard) {
-    in.post(level, 0);
+  template <class ThreadGroup>
+  __device__ ChannelForm(const Game& g, ThreadGroup group) : out(g.send, g.window.guard), in(g.receive, g.window.guard) {
+    in.post(group, 0);
   }
-  template <class L>
-  __device__ bool send(const Game& g, L level, int) {
-    return out.send(level, reinterpret_cast<const u64*>(g.own), g.bytes / 8);
+  template <class ThreadGroup>
+  __device__ bool send(const Game& g, ThreadGroup group, int) {
+    return out.send(group, reinterpret_cast<const u64*>(g.own), g.bytes / 8);
   }
-  template <class L>
-  __device__ bool take(const Game&, L level, int) {
-    return in.take(level) && in.post(level, 0);
+  template <class ThreadGroup>
+  __device__ bool take(const Game&, ThreadGroup group, int) {
+    return in.take(group) && in.post(group, 0);
   }
 };
 
-template <class Form, class L>
-__device__ void play(const Game& g, L level) {
-  Form form(g, level);
+template <class Form, class ThreadGroup>
+__device__ void play(const Game& g, ThreadGroup group) {
+  Form form(g, group);
   for (int i = 1; i <= g.rounds; ++i) {
-    if (g.first && !form.send(g, level, i)) return;
-    if (!form.take(g, level, i)) return;
-    if (!g.first && !form.send(g, level, i)) return;
+    if (g.first && !form.send(g, group, i)) return;
+    if (!form.take(g, group, i)) return;
+    if (!g.first && !form.send(g, group, i)) return;
   }
 }
 template <class Form>

@@ -51,16 +51,16 @@ struct SlotFree {
   }
 };
 
-/// One thread of the level waits for the word of the n-th operation; all get it. Not slot_reached(): the
+/// One thread of the group waits for the word of the n-th operation; all get it. Not slot_reached(): the
 /// wait failed.
-template <class L, class M>
-THALWEG_DEVICE u64 await_slot(M m, L level, const Guard& guard, u64 what, const u64* slots, u64 n) {
+template <class ThreadGroup, class M>
+THALWEG_DEVICE u64 await_slot(M m, ThreadGroup group, const Guard& guard, u64 what, const u64* slots, u64 n) {
   u64 word = slot_word(n - 1, 0);
-  if (level.rank() == 0) {
-    SlotReached<M> look{m, slots, n};
-    if (await(m, guard, what, n + 1, look)) look(&word);
+  if (group.rank() == 0) {
+    SlotReached<M> poll{m, slots, n};
+    if (await(m, guard, what, n + 1, poll)) poll(&word);
   }
-  return level.broadcast(word);
+  return group.broadcast(word);
 }
 
 template <class M = DirectMachine>
@@ -77,21 +77,21 @@ class Sender {
   /// Sends `bytes` of `from`. Waits until the receive is posted. The buffer is free again when the send of a thread, warp or
   /// block returns to all of its threads; of Blocks, for a block's own part. A longer send than the receive has room for fails
   /// on both sides with TW_ERR_TRUNCATED.
-  template <class L>
-  THALWEG_DEVICE bool send(L level, const Side& from, u64 bytes, u64 what = 0) {
-    const u64 credit = await_slot(m_, level, guard_, what, credits_, next_);
+  template <class ThreadGroup>
+  THALWEG_DEVICE bool send(ThreadGroup group, const Side& from, u64 bytes, u64 what = 0) {
+    const u64 credit = await_slot(m_, group, guard_, what, credits_, next_);
     if (!slot_reached(credit, next_)) return false;
     const Sending sending = begin_send(m_, recv_buffers_, next_++, credit, bytes);
-    if (sending.status == 0) copy(level, sending.to, from, bytes, m_);
-    finish_send(m_, level, end_, sending);
+    if (sending.status == 0) copy(group, sending.to, from, bytes, m_);
+    finish_send(m_, group, end_, sending);
     if (sending.status == 0) return true;
     fail(m_, guard_, sending.status, what, sending.capacity, bytes);
     return false;
   }
   /// `count` elements.
-  template <class L, class T>
-  THALWEG_DEVICE bool send(L level, const T* from, u64 count, u64 what = 0) {
-    return send(level, contiguous_at(from), count * sizeof(T), what);
+  template <class ThreadGroup, class T>
+  THALWEG_DEVICE bool send(ThreadGroup group, const T* from, u64 count, u64 what = 0) {
+    return send(group, contiguous_at(from), count * sizeof(T), what);
   }
 
  private:
@@ -118,25 +118,25 @@ class Receiver {
   /// Offers buffer number `recv_buffer` of this channel to the next send. Waits while kSlots receives are under way. Of Blocks, the
   /// first one does it, and waits for none of the others: have a grid barrier between what they read there and this, or take
   /// turns with other buffers.
-  template <class L>
-  THALWEG_DEVICE bool post(L level, u32 recv_buffer, u64 what = 0) {
-    level.sync();  // everyone is done with what was in the buffer
+  template <class ThreadGroup>
+  THALWEG_DEVICE bool post(ThreadGroup group, u32 recv_buffer, u64 what = 0) {
+    group.sync();  // everyone is done with what was in the buffer
     bool ok = true;
-    if (level.leads()) {
-      if (level.shared() || next_post_ - next_take_ >= kSlots) {  // else the own count says that there is one
+    if (group.leads()) {
+      if (group.shared() || next_post_ - next_take_ >= kSlots) {  // else the own count says that there is one
         ok = await(m_, guard_, what, next_post_ - kSlots + 1, SlotFree<M>{m_, &end_->taken, next_post_});
       }
       if (ok) give_credit(m_, end_, credits_, next_post_, recv_buffer);
     }
     ++next_post_;
-    return level.all(ok);
+    return group.all(ok);
   }
-  /// Waits for the data of the oldest receive that was posted and not yet taken; all threads of the level may read it then.
-  template <class L>
-  THALWEG_DEVICE bool take(L level, u64 what = 0) {
-    const u64 flag = await_slot(m_, level, guard_, what, flags_, next_take_);
+  /// Waits for the data of the oldest receive that was posted and not yet taken; all threads of the group may read it then.
+  template <class ThreadGroup>
+  THALWEG_DEVICE bool take(ThreadGroup group, u64 what = 0) {
+    const u64 flag = await_slot(m_, group, guard_, what, flags_, next_take_);
     if (!slot_reached(flag, next_take_)) return false;
-    finish_take(m_, level, end_, next_take_++);
+    finish_take(m_, group, end_, next_take_++);
     if (slot_info(flag) == 0) return true;
     fail(m_, guard_, -static_cast<i64>(slot_info(flag)), what, 0, slot_info(flag));
     return false;

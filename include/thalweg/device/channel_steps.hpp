@@ -25,8 +25,8 @@ THALWEG_DEVICE const RecvBuffer* recv_buffer_of(const RecvBuffer* recv_buffers, 
 /// publishes nothing).
 enum class Publish : u32 { fenced, released };
 
-/// Every word of a channel's slots is written here, by users' kernels, specialised kernels, programs and the host. info: of a credit, the
-/// receive buffer; of a flag, 0 or why there is no data.
+/// Every word of a channel's slots is written here, by users' kernels, specialised kernels, programs and the host. info: of a
+/// credit, the receive buffer; of a flag, 0 or why there is no data.
 template <Publish publish, class M>
 THALWEG_DEVICE void write_slot(M m, u64* slots, u64 n, u64 info) {
   if constexpr (publish == Publish::released) {
@@ -76,10 +76,10 @@ THALWEG_DEVICE bool try_begin_send(M m, const SendEnd* end, u64 n, u64 bytes, Se
   return true;
 }
 
-/// By everyone of the level when their parts are copied: barrier; the last one's fence and flag. The send is over.
-template <class L, class M>
-THALWEG_DEVICE void finish_send(M m, L level, SendEnd* end, const Sending& sending) {
-  if (!level.counting(end->arrived + sending.n % kSlots).last(m)) return;
+/// By everyone of the group when their parts are copied: barrier; the last one's fence and flag. The send is over.
+template <class ThreadGroup, class M>
+THALWEG_DEVICE void finish_send(M m, ThreadGroup group, SendEnd* end, const Sending& sending) {
+  if (!group.counting(end->arrived + sending.n % kSlots).last(m)) return;
   write_flag<Publish::released>(m, end, sending.n, sending.status);
   m.fetch_add(&end->count, u64{1});
 }
@@ -109,10 +109,10 @@ THALWEG_DEVICE bool try_take(M m, const RecvEnd* end, u64 n, i64* status) {
   return true;
 }
 
-/// By everyone of the level, behind try_take. The receive is over: its slot may be posted again.
-template <class L, class M>
-THALWEG_DEVICE void finish_take(M m, L level, RecvEnd* end, u64 n) {
-  if (level.counting(end->arrived + n % kSlots).passed(m)) m.fetch_add(&end->taken, u64{1});
+/// By everyone of the group, behind try_take. The receive is over: its slot may be posted again.
+template <class ThreadGroup, class M>
+THALWEG_DEVICE void finish_take(M m, ThreadGroup group, RecvEnd* end, u64 n) {
+  if (group.counting(end->arrived + n % kSlots).passed(m)) m.fetch_add(&end->taken, u64{1});
 }
 
 }  // namespace thalweg::device

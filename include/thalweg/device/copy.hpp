@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies by several threads: thread `rank` of `size` calls with the same arguments and moves its share. No barrier, no fence,
-// no flag: who publishes the data does that behind it (level.hpp, last). Source and target do not overlap.
+// no flag: who publishes the data does that behind it (thread_group.hpp, last). Source and target do not overlap.
 //
 // Three ways, chosen by what both sides have in common:
 //   run    both sides contiguous: words of 16 bytes, several in flight for each thread, whatever the alignment of the source
@@ -8,8 +8,8 @@
 //   walk   long rows, lists of pieces, odd sizes: groups of M::lanes threads walk along both sides and copy run by run
 // On the host one thread moves all: runs, and rows of equal blocks by one loop each.
 #pragma once
-#include <thalweg/device/level.hpp>
 #include <thalweg/device/side.hpp>
+#include <thalweg/device/thread_group.hpp>
 
 namespace thalweg::device {
 
@@ -194,10 +194,10 @@ THALWEG_DEVICE void copy_part(M m, u32 rank, u32 size, const Side& to, const Sid
   }
 }
 
-/// A whole transfer, by everyone of a level.
-template <class L, class M = DirectMachine>
-THALWEG_DEVICE void copy(L level, const Side& to, const Side& from, u64 bytes, M m = {}) {
-  copy_part(m, level.crew_rank(), level.crew_size(), to, from, bytes, {0, bytes});
+/// A whole transfer, by everyone of a thread group.
+template <class ThreadGroup, class M = DirectMachine>
+THALWEG_DEVICE void copy(ThreadGroup group, const Side& to, const Side& from, u64 bytes, M m = {}) {
+  copy_part(m, group.crew_rank(), group.crew_size(), to, from, bytes, {0, bytes});
 }
 
 }  // namespace thalweg::device

@@ -13,7 +13,7 @@
 //   take_ll_value(window.guard, here, &x, generation);                       // there, here: addresses of rooms
 //
 // Units of 16 bytes: 12 of data, then the generation. A room for n bytes takes ll_size(n), aligned to 16. Sender and
-// receiver may use any levels. For more data see ll128.hpp.
+// receiver may use any thread groups. For more data see ll128.hpp.
 //
 // Flow: a room holds one message. It may be written again when the receiver has taken it and said so; with two rooms used in
 // turn, every message may be the answer to the last one.
@@ -23,7 +23,7 @@
 namespace thalweg::device {
 
 constexpr u64 kUnitData = 12;      // bytes of a unit that are data
-constexpr u32 kUnitsInFlight = 4;  // that a thread looks at together
+constexpr u32 kUnitsInFlight = 4;  // that a thread polls together
 
 /// Bytes of a room for a message of so many bytes.
 THALWEG_DEVICE u64 ll_size(u64 bytes) { return (bytes + kUnitData - 1) / kUnitData * sizeof(Word16); }
@@ -121,34 +121,34 @@ struct UnitsThere {
 
 /// Sends `count` elements to a room, an address: pointer<Word16>(window, rank, offset, ll_size(bytes) / 16). The source
 /// may be overwritten by the calling thread when it returns, by others behind a barrier. At most 16 GiB.
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE void put_ll(L level, Word16* room, const T* from, u64 count, u32 generation, M m = {}) {
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE void put_ll(ThreadGroup group, Word16* room, const T* from, u64 count, u32 generation, M m = {}) {
   const u64 bytes = count * sizeof(T);
   const u32 units = static_cast<u32>(ll_size(bytes) / sizeof(Word16));
   THALWEG_ROLLED
-  for (u32 unit = level.crew_rank(); unit < units; unit += level.crew_size()) {
+  for (u32 unit = group.crew_rank(); unit < units; unit += group.crew_size()) {
     m.store16(room + unit, make_unit<kInWords<T>>(m, reinterpret_cast<u64>(from), bytes, unit, generation));
   }
 }
 /// The same to the room at `room` of the rank's part. False: as window.hpp says.
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool put_ll(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count, u32 generation,
-                           M m = {}) {
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool put_ll(ThreadGroup group, const Window& window, u32 rank, u64 room, const T* from, u64 count,
+                           u32 generation, M m = {}) {
   Word16* const to = pointer<Word16>(window, rank, room, ll_size(count * sizeof(T)) / sizeof(Word16), m);
   if (to == nullptr) return false;
-  put_ll(level, to, from, count, generation, m);
+  put_ll(group, to, from, count, generation, m);
   return true;
 }
 
 /// InFlight units of each thread at a time.
-template <u32 InFlight, class L, class Consume, class M>
-THALWEG_DEVICE bool each_unit_of(L level, const Guard& guard, const Word16* room, u32 units, u32 generation, u64 what,
+template <u32 InFlight, class ThreadGroup, class Consume, class M>
+THALWEG_DEVICE bool each_unit_of(ThreadGroup group, const Guard& guard, const Word16* room, u32 units, u32 generation, u64 what,
                                  Consume consume, M m) {
-  const u32 apart = level.crew_size();
+  const u32 apart = group.crew_size();
   THALWEG_ROLLED
-  for (u32 unit = level.crew_rank(); unit < units; unit += apart * InFlight) {
+  for (u32 unit = group.crew_rank(); unit < units; unit += apart * InFlight) {
     Word16 held[InFlight] THALWEG_HOST_ZERO;
-    const UnitsThere<M, InFlight> there{m, room + unit, units - unit, apart, generation, level.rank() == 0, held};
+    const UnitsThere<M, InFlight> there{m, room + unit, units - unit, apart, generation, group.rank() == 0, held};
     if (!await(m, guard, what, generation, there)) return false;
     THALWEG_UNROLL
     for (u32 i = 0; i < InFlight; ++i) {
@@ -158,12 +158,12 @@ THALWEG_DEVICE bool each_unit_of(L level, const Guard& guard, const Word16* room
   return true;
 }
 /// Waits for all units of a message of `bytes`, and gives each to consume(number of the unit, unit) on some thread. No barrier.
-template <class L, class Consume, class M>
-THALWEG_DEVICE bool each_unit(L level, const Guard& guard, const Word16* room, u64 bytes, u32 generation, u64 what,
+template <class ThreadGroup, class Consume, class M>
+THALWEG_DEVICE bool each_unit(ThreadGroup group, const Guard& guard, const Word16* room, u64 bytes, u32 generation, u64 what,
                               Consume consume, M m) {
   const u32 units = static_cast<u32>(ll_size(bytes) / sizeof(Word16));
-  if (units <= level.crew_size()) return each_unit_of<1>(level, guard, room, units, generation, what, consume, m);
-  return each_unit_of<kUnitsInFlight>(level, guard, room, units, generation, what, consume, m);
+  if (units <= group.crew_size()) return each_unit_of<1>(group, guard, room, units, generation, what, consume, m);
+  return each_unit_of<kUnitsInFlight>(group, guard, room, units, generation, what, consume, m);
 }
 
 template <bool InWords, class M>
@@ -177,26 +177,28 @@ struct LeaveUnits {
 };
 
 /// Waits for the message of this generation in a room of this rank's own part, and unpacks `count` elements to `to`, where all
-/// threads of the level may read them. Of Blocks, each block has some of it only.
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_ll(L level, const Guard& guard, const Word16* room, T* to, u64 count, u32 generation, u64 what = 0,
-                            M m = {}) {
+/// threads of the group may read them. Of Blocks, each block has some of it only.
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool take_ll(ThreadGroup group, const Guard& guard, const Word16* room, T* to, u64 count, u32 generation,
+                            u64 what = 0, M m = {}) {
   const u64 bytes = count * sizeof(T);
   const OpenUnits<kInWords<T>, M> open{m, reinterpret_cast<u64>(to), bytes};
-  return level.all(each_unit(level, guard, room, bytes, generation, what, open, m));
+  return group.all(each_unit(group, guard, room, bytes, generation, what, open, m));
 }
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_ll(L level, const Window& window, u64 room, T* to, u64 count, u32 generation, u64 what = 0, M m = {}) {
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool take_ll(ThreadGroup group, const Window& window, u64 room, T* to, u64 count, u32 generation, u64 what = 0,
+                            M m = {}) {
   const Word16* const from = pointer<Word16>(window, window.rank, room, ll_size(count * sizeof(T)) / sizeof(Word16), m);
-  return from != nullptr && take_ll(level, window.guard, from, to, count, generation, what, m);
+  return from != nullptr && take_ll(group, window.guard, from, to, count, generation, what, m);
 }
 
 /// Waits for the message and leaves it where it is, for ll_at().
-template <class T, class L, class M = DirectMachine>
-THALWEG_DEVICE bool await_ll(L level, const Window& window, u64 room, u64 count, u32 generation, u64 what = 0, M m = {}) {
+template <class T, class ThreadGroup, class M = DirectMachine>
+THALWEG_DEVICE bool await_ll(ThreadGroup group, const Window& window, u64 room, u64 count, u32 generation, u64 what = 0,
+                             M m = {}) {
   const u64 bytes = count * sizeof(T);
   const Word16* const from = pointer<Word16>(window, window.rank, room, ll_size(bytes) / sizeof(Word16), m);
-  return from != nullptr && level.all(each_unit(level, window.guard, from, bytes, generation, what, LeaveUnits(), m));
+  return from != nullptr && group.all(each_unit(group, window.guard, from, bytes, generation, what, LeaveUnits(), m));
 }
 
 /// A message of one value of at most 12 bytes, by one thread: nothing is read or written but the unit. The room is an address,

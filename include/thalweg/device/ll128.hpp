@@ -3,7 +3,7 @@
 // a line by one instruction. That such a line arrives as a whole is no promise of the language: it is what a test found for
 // the GPUs and links that docs/kernels.md names. Elsewhere use ll.hpp.
 //
-// Levels: Warp(), Block(), and Blocks() of whole warps. The rest is as in ll.hpp; a room takes ll128_size() bytes,
+// Thread groups: Warp(), Block(), and Blocks() of whole warps. The rest is as in ll.hpp; a room takes ll128_size() bytes,
 // aligned to 128; elements have 8 bytes, or data is aligned to 8 and a multiple of it.
 #pragma once
 #include <thalweg/device/ll.hpp>
@@ -43,27 +43,27 @@ THALWEG_DEVICE u64 line_half(M m, u64 from, u64 offset, u64 bytes) {
 }
 
 /// Is data (address | bytes) of whole words of 8 bytes, and are blocks that share it of whole warps?
-template <class L, class M>
-THALWEG_DEVICE bool aligned_data(L level, const Window& window, u64 data, M m) {
-  const bool in_step = kLineThreads == 1 || !level.shared() || level.size() % machine::kLanes == 0;
+template <class ThreadGroup, class M>
+THALWEG_DEVICE bool aligned_data(ThreadGroup group, const Window& window, u64 data, M m) {
+  const bool in_step = kLineThreads == 1 || !group.shared() || group.size() % machine::kLanes == 0;
   if (data % 8 == 0 && in_step) return true;
   fail(m, window.guard, kMisaligned, window.rank, 8, data);
   return false;
 }
 
 /// As put_ll.
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool put_ll128(L level, const Window& window, u32 rank, u64 room, const T* from, u64 count, u64 generation,
-                              M m = {}) {
-  static_assert(L::whole_warps, "a line is stored by eight threads: call with Warp(), Block() or Blocks()");
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool put_ll128(ThreadGroup group, const Window& window, u32 rank, u64 room, const T* from, u64 count,
+                              u64 generation, M m = {}) {
+  static_assert(ThreadGroup::whole_warps, "a line is stored by eight threads: call with Warp(), Block() or Blocks()");
   const u64 bytes = count * sizeof(T), source = reinterpret_cast<u64>(from);
   const u64 to = reach_aligned(window, rank, room, ll128_size(bytes), kLine, m);
-  if (to == 0 || !aligned_data(level, window, source | bytes, m)) return false;
-  const u32 groups = level.crew_size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
-  if (level.crew_rank() / kLineThreads >= groups) return true;
+  if (to == 0 || !aligned_data(group, window, source | bytes, m)) return false;
+  const u32 groups = group.crew_size() / kLineThreads, first = group.rank() % kLineThreads * kWordsOfThread;
+  if (group.crew_rank() / kLineThreads >= groups) return true;
   const u64 end = ll128_size(bytes);
   THALWEG_ROLLED
-  for (u64 at = level.crew_rank() / kLineThreads * kLine; at < end; at += groups * kLine) {
+  for (u64 at = group.crew_rank() / kLineThreads * kLine; at < end; at += groups * kLine) {
     THALWEG_UNROLL
     for (u32 i = 0; i < kWordsOfThread; ++i) {
       const u64 offset = at / kLine * kLineData + (first + i) * sizeof(Word16);
@@ -76,17 +76,17 @@ THALWEG_DEVICE bool put_ll128(L level, const Window& window, u32 rank, u64 room,
 }
 
 /// As take_ll.
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool take_ll128(L level, const Window& window, u64 room, T* to, u64 count, u64 generation, u64 what = 0,
-                               M m = {}) {
-  static_assert(L::whole_warps, "a line is read by eight threads: call with Warp(), Block() or Blocks()");
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool take_ll128(ThreadGroup group, const Window& window, u64 room, T* to, u64 count, u64 generation,
+                               u64 what = 0, M m = {}) {
+  static_assert(ThreadGroup::whole_warps, "a line is read by eight threads: call with Warp(), Block() or Blocks()");
   const u64 bytes = count * sizeof(T), target = reinterpret_cast<u64>(to);
   const u64 from = reach_aligned(window, window.rank, room, ll128_size(bytes), kLine, m);
-  bool ok = from != 0 && aligned_data(level, window, target | bytes, m);
-  const u32 groups = level.crew_size() / kLineThreads, first = level.rank() % kLineThreads * kWordsOfThread;
-  const u64 end = level.crew_rank() / kLineThreads < groups ? ll128_size(bytes) : 0;
+  bool ok = from != 0 && aligned_data(group, window, target | bytes, m);
+  const u32 groups = group.crew_size() / kLineThreads, first = group.rank() % kLineThreads * kWordsOfThread;
+  const u64 end = group.crew_rank() / kLineThreads < groups ? ll128_size(bytes) : 0;
   THALWEG_ROLLED
-  for (u64 at = level.crew_rank() / kLineThreads * kLine; ok && at < end; at += groups * kLine) {
+  for (u64 at = group.crew_rank() / kLineThreads * kLine; ok && at < end; at += groups * kLine) {
     Word16 held[kWordsOfThread] THALWEG_HOST_ZERO;
     const Word16* const line = reinterpret_cast<const Word16*>(from + at);
     ok = await(m, window.guard, what, generation, LineThere<M>{m, line, first, generation, held});
@@ -98,7 +98,7 @@ THALWEG_DEVICE bool take_ll128(L level, const Window& window, u64 room, T* to, u
         m.write(reinterpret_cast<u64*>(target + offset + 8), held[i].high);
     }
   }
-  return level.all(ok);
+  return group.all(ok);
 }
 
 }  // namespace thalweg::device

@@ -87,8 +87,8 @@ struct DirectMachine {
   THALWEG_DEVICE void store16(Word16* to, Word16 value) const { machine::store16(to, value); }
 
   THALWEG_DEVICE u64 nanoseconds() const { return machine::nanoseconds(); }
-  /// Between two looks of a wait, of which there were `looks`.
-  THALWEG_DEVICE void pause(u32 looks) const { machine::pause(looks); }
+  /// Between two polls of a wait, of which there were `polls`.
+  THALWEG_DEVICE void pause(u32 polls) const { machine::pause(polls); }
 };
 
 /// The unsigned integer of a type's size, for atomic operations.

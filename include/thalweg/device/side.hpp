@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sides of a transfer: how device code makes them, and how packed offsets become addresses.
 #pragma once
-#include <thalweg/device/level.hpp>
+#include <thalweg/device/thread_group.hpp>
 
 namespace thalweg::device {
 

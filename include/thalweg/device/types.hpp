@@ -22,7 +22,7 @@ struct Failure {
 struct Guard {
   u64* poison;       // executor's memory: not 0: every wait returns false at once. Set at an expiry, by the executor
   Failure* failure;  // pinned host memory
-  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; looked at every 100 us or so of a wait
+  const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; polled every 100 us or so of a wait
   u64 limit_ns;
 };
 
@@ -118,7 +118,7 @@ struct ProgramState {
   u64 closed;  // not 0: a run failed, or a second one at a time was refused; no run from this number on begins
   u64 runs;    // finished
   u64 poison;
-  u64 arrived;  // blocks that are done; a form's: form_run.hpp
+  u64 arrived;  // blocks that are done; a specialised kernel's: specialised_run.hpp
   // followed by the executor's own: one u64 per step, one per block
 };
 struct Program {  // by value in a kernel's parameters when the steps are few: see Queue::run

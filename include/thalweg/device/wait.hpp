@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounded waiting. A wait ends when what it waits for is there, when its Guard is poisoned (an earlier wait failed), when the
 // host aborts it (a peer was lost), or at its limit. The last two fill in the Failure and poison the Guard, so that one failure
-// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are not looked at.
+// releases every wait of the kernel, or plan, that shares it. Null members of a Guard are ignored.
 #pragma once
 #include <thalweg/device/order.hpp>
 
@@ -43,8 +43,8 @@ THALWEG_DEVICE void fail(M m, const Guard& guard, i64 code, u64 what, u64 expect
   record(m, guard.poison, guard.failure, code, what, expected, found);
 }
 
-// Of a wait: short ones see neither. A look takes some 0.3 us on a GPU, one at pinned host memory several times that.
-constexpr u32 kLooksPerClock = 64;  // the clock and the poison
+// Of a wait: short ones see neither. A poll takes some 0.3 us on a GPU, one at pinned host memory several times that.
+constexpr u32 kPollsPerClock = 64;  // the clock and the poison
 constexpr u32 kClocksPerAbort = 4;  // the host's word
 
 /// Has a word reached what it should? For await().
@@ -62,30 +62,30 @@ struct WordHolds {
   }
 };
 
-/// One thread, or several. look(&found): has it happened? look.asks(): does this thread look at the poison before it waits?
-/// look.agree(it): is it so for any of the threads that wait for the same? Returns false: do nothing more.
-template <class M, class Look>
-THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Look look) {
+/// One thread, or several. poll(&found): has it happened? poll.asks(): does this thread poll the poison before it waits?
+/// poll.agree(it): is it so for any of the threads that wait for the same? Returns false: do nothing more.
+template <class M, class Poll>
+THALWEG_DEVICE bool await(M m, const Guard& guard, u64 what, u64 expected, Poll poll) {
   u64 start = 0;
-  for (u32 looks = 0;; ++looks) {
-    const bool asks = looks == 0 ? look.asks() : looks % kLooksPerClock == 0;
+  for (u32 polls = 0;; ++polls) {
+    const bool asks = polls == 0 ? poll.asks() : polls % kPollsPerClock == 0;
     const bool poison = asks && poisoned(m, guard);  // under way while the word is
     u64 found = 0;
-    const bool there = look(&found);
-    if (looks % kLooksPerClock == 0 && look.agree(poison)) return false;
+    const bool there = poll(&found);
+    if (polls % kPollsPerClock == 0 && poll.agree(poison)) return false;
     if (there) return true;
-    if (looks % kLooksPerClock == kLooksPerClock - 1) {
+    if (polls % kPollsPerClock == kPollsPerClock - 1) {
       const u64 now = m.nanoseconds();
       if (start == 0) start = now;
       i64 code = now - start >= guard.limit_ns ? kTimedOut : 0;
-      if (guard.abort != nullptr && looks / kLooksPerClock % kClocksPerAbort == kClocksPerAbort - 1) {
+      if (guard.abort != nullptr && polls / kPollsPerClock % kClocksPerAbort == kClocksPerAbort - 1) {
         const i64 aborted = static_cast<i64>(m.load(guard.abort));
         if (aborted != 0) code = aborted;
       }
       if (code != 0) fail(m, guard, code, what, expected, found);
-      if (look.agree(code != 0)) return false;
+      if (poll.agree(code != 0)) return false;
     }
-    m.pause(looks);
+    m.pause(polls);
   }
 }
 

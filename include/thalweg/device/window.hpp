@@ -6,11 +6,11 @@
 //   put_signal(Block(), window, right, offset, halo, count, flag, step);
 //   if (!wait(Block(), window, flag, Compare::greater_equal, step)) return;   // false: window.guard's Failure says why
 //
-// Order: puts and atomics may become visible in any order. A signal covers what its own level stored before, and nothing but
+// Order: puts and atomics may become visible in any order. A signal covers what its own group stored before, and nothing but
 // wait and test acquires what a signal covers. quiet() is for other orders. get() reads what is there: behind a wait for it.
 //
-// Every call names who makes it (level.hpp): Thread(), Warp(), Block(), or Blocks(word, index, count), which share it. All of
-// the level's threads give the same arguments. False, and 0 of atomics beside a poisoned guard: outside the window
+// Every call names who makes it (thread_group.hpp): Thread(), Warp(), Block(), or Blocks(word, index, count), which share it.
+// All of the group's threads give the same arguments. False, and 0 of atomics beside a poisoned guard: outside the window
 // (TW_ERR_OUT_OF_BOUNDS), a rank that is not mapped here (TW_ERR_UNREACHABLE), a word or room that is not aligned
 // (TW_ERR_MISALIGNED), or a wait that failed. `what` is for the Failure.
 #pragma once
@@ -56,11 +56,11 @@ THALWEG_DEVICE T* pointer(const Window& window, u32 rank, u64 offset, u64 count,
   return reinterpret_cast<T*>(reach_aligned(window, rank, offset, count * sizeof(T), alignof(T), m));
 }
 
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool put(L level, const Window& window, u32 rank, u64 offset, const T* from, u64 count, M m = {}) {
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool put(ThreadGroup group, const Window& window, u32 rank, u64 offset, const T* from, u64 count, M m = {}) {
   const u64 to = reach(window, rank, offset, count * sizeof(T), m);
   if (to == 0) return false;
-  copy(level, contiguous_at(to), contiguous_at(from), count * sizeof(T), m);
+  copy(group, contiguous_at(to), contiguous_at(from), count * sizeof(T), m);
   return true;
 }
 
@@ -73,56 +73,57 @@ THALWEG_DEVICE bool put_value(const Window& window, u32 rank, u64 offset, T valu
   return true;
 }
 
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool get(L level, const Window& window, u32 rank, u64 offset, T* to, u64 count, M m = {}) {
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool get(ThreadGroup group, const Window& window, u32 rank, u64 offset, T* to, u64 count, M m = {}) {
   const u64 from = reach(window, rank, offset, count * sizeof(T), m);
   if (from == 0) return false;
-  copy(level, contiguous_at(to), contiguous_at(from), count * sizeof(T), m);
+  copy(group, contiguous_at(to), contiguous_at(from), count * sizeof(T), m);
   return true;
 }
 
 /// `rows` rows of `width` elements; their beginnings are `to_pitch` elements apart there, `from_pitch` here. Other shapes:
 /// copy() with Sides at reach().
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool strided_put(L level, const Window& window, u32 rank, u64 offset, u64 to_pitch, const T* from,
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool strided_put(ThreadGroup group, const Window& window, u32 rank, u64 offset, u64 to_pitch, const T* from,
                                 u64 from_pitch, u64 width, u64 rows, M m = {}) {
   if (rows == 0 || width == 0) return true;
   T* const to = pointer<T>(window, rank, offset, (rows - 1) * to_pitch + width, m);
   if (to == nullptr) return false;
   const Side target = to_pitch == width ? contiguous_at(to) : rows_at(to, width, static_cast<i64>(to_pitch));
   const Side source = from_pitch == width ? contiguous_at(from) : rows_at(from, width, static_cast<i64>(from_pitch));
-  copy(level, target, source, rows * width * sizeof(T), m);
+  copy(group, target, source, rows * width * sizeof(T), m);
   return true;
 }
 
-/// The signal word at `offset` of the rank's part, behind all that this level's threads stored before.
-template <class L, class M = DirectMachine>
-THALWEG_DEVICE bool signal(L level, const Window& window, u32 rank, u64 offset, u64 value, SignalOp op = SignalOp::set,
-                           M m = {}) {
+/// The signal word at `offset` of the rank's part, behind all that this group's threads stored before.
+template <class ThreadGroup, class M = DirectMachine>
+THALWEG_DEVICE bool signal(ThreadGroup group, const Window& window, u32 rank, u64 offset, u64 value,
+                           SignalOp op = SignalOp::set, M m = {}) {
   u64* const word = pointer<u64>(window, rank, offset, 1, m);
   if (word == nullptr) return false;
-  publish(level, word, value, op, m);
+  publish(group, word, value, op, m);
   return true;
 }
 
 /// put() and the signal() that covers it. The source may be overwritten when all threads are back from a later wait.
-template <class L, class T, class M = DirectMachine>
-THALWEG_DEVICE bool put_signal(L level, const Window& window, u32 rank, u64 offset, const T* from, u64 count, u64 signal_offset,
-                               u64 value, SignalOp op = SignalOp::set, M m = {}) {
-  return put(level, window, rank, offset, from, count, m) && signal(level, window, rank, signal_offset, value, op, m);
+template <class ThreadGroup, class T, class M = DirectMachine>
+THALWEG_DEVICE bool put_signal(ThreadGroup group, const Window& window, u32 rank, u64 offset, const T* from, u64 count,
+                               u64 signal_offset, u64 value, SignalOp op = SignalOp::set, M m = {}) {
+  return put(group, window, rank, offset, from, count, m) && signal(group, window, rank, signal_offset, value, op, m);
 }
 
 /// Waits until the signal word at `offset` of this rank's own part compares so. Of Blocks, each block waits for itself.
-template <class L, class M = DirectMachine>
-THALWEG_DEVICE bool wait(L level, const Window& window, u64 offset, Compare compare, u64 value, u64 what = 0, M m = {}) {
+template <class ThreadGroup, class M = DirectMachine>
+THALWEG_DEVICE bool wait(ThreadGroup group, const Window& window, u64 offset, Compare compare, u64 value, u64 what = 0,
+                         M m = {}) {
   u64* const word = pointer<u64>(window, window.rank, offset, 1, m);
   if (word == nullptr) return false;
   bool ok = true;
-  if (level.rank() == 0) ok = await(m, window.guard, what, value, WordHolds<M>{m, word, compare, value});
-  return level.all(ok);
+  if (group.rank() == 0) ok = await(m, window.guard, what, value, WordHolds<M>{m, word, compare, value});
+  return group.all(ok);
 }
 
-/// One look of a wait; one thread.
+/// One poll of a wait; one thread.
 template <class M = DirectMachine>
 THALWEG_DEVICE bool test(const Window& window, u64 offset, Compare compare, u64 value, M m = {}) {
   const u64* const word = pointer<u64>(window, window.rank, offset, 1, m);
@@ -146,12 +147,12 @@ THALWEG_DEVICE T compare_swap(const Window& window, u32 rank, u64 offset, T expe
   return word == nullptr ? T{} : static_cast<T>(m.compare_swap(word, static_cast<Word>(expected), static_cast<Word>(desired)));
 }
 
-/// What this level's threads (of Blocks: of the own block) stored before is visible everywhere before what they store later.
-template <class L, class M = DirectMachine>
-THALWEG_DEVICE void quiet(L level, M m = {}) {
-  level.sync();
-  if (level.rank() == 0) m.fence();
-  level.sync();
+/// What this group's threads (of Blocks: of the own block) stored before is visible everywhere before what they store later.
+template <class ThreadGroup, class M = DirectMachine>
+THALWEG_DEVICE void quiet(ThreadGroup group, M m = {}) {
+  group.sync();
+  if (group.rank() == 0) m.fence();
+  group.sync();
 }
 
 }  // namespace thalweg::device

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -101,7 +101,7 @@ Status CudaDevice::create_row(int home, size_t length, MappedRow* out) {
 
 Status CudaDevice::allocate(MemoryKind kind, size_t length, uint64_t* address) {
   if (length == 0) return fail(TW_ERR_INVALID, "cannot allocate nothing");
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   Owned owned{kind, length, {}};
@@ -124,7 +124,7 @@ Status CudaDevice::allocate_at(const Uuid& other, size_t length, uint64_t* addre
   const CudaDevice* const there = backend_.device(other);
   if (there == nullptr || !peer(other).access) return fail(TW_ERR_UNREACHABLE, "GPU %d has no peer access to it", ordinal_);
   if (length == 0) return fail(TW_ERR_INVALID, "cannot allocate nothing");
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   Owned owned{MemoryKind::vmm, length, {}};
@@ -136,7 +136,7 @@ Status CudaDevice::allocate_at(const Uuid& other, size_t length, uint64_t* addre
 }
 
 Status CudaDevice::free(uint64_t address) {
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   std::map<uint64_t, Owned>::node_type owned;
@@ -157,7 +157,7 @@ Status CudaDevice::free(uint64_t address) {
 
 Status CudaDevice::register_host(void* address, size_t length) {
   if (address == nullptr || length == 0) return fail(TW_ERR_INVALID, "there is nothing to pin");
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   if (attribute(kHostPointerForRegistered) == 0)
@@ -166,7 +166,7 @@ Status CudaDevice::register_host(void* address, size_t length) {
 }
 
 Status CudaDevice::unregister_host(void* address) {
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   const CuResult result = driver().MemHostUnregister(address);
@@ -174,7 +174,7 @@ Status CudaDevice::unregister_host(void* address) {
 }
 
 Status CudaDevice::load_kernels() {
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   return backend_.kernels().load_here();
@@ -190,7 +190,7 @@ uint64_t CudaDevice::take_counter() {
   if (!counters_made_ && pool_stream_ == nullptr) driver().StreamCreate(&pool_stream_, kStreamNonBlocking);
   if (!counters_made_ && pool_stream_ != nullptr) {
     counters_made_ = true;
-    const ResidentPause pause;
+    const PersistentPause pause;
     CuPointer page = 0;
     if (driver().MemAlloc(&page, kCount * kStride) != result::success) return 0;
     if (driver().MemsetD8Async(page, 0, kCount * kStride, pool_stream_) != result::success ||

@@ -9,7 +9,7 @@
 #include "devices/cuda/engine_copy.hpp"
 #include "devices/cuda/queue.hpp"
 #include "devices/kernels/arguments.hpp"
-#include "devices/resident/block.hpp"
+#include "devices/persistent/block.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -114,14 +114,15 @@ Status CudaQueue::launch_one(const AtomicKernel& kernel) {
   return launch_raw(driver(), device_.backend().kernels(), KernelName::atomic, 1, 1, stream_, &arguments);
 }
 
-Status CudaQueue::launch_one(const ResidentKernel& kernel) {
-  resident::Arguments arguments{reinterpret_cast<resident::Shared*>(kernel.shared),
-                                kernel.generation,
-                                kernel.first,
-                                kernel.idle_ns,
-                                kernel.life_ns,
-                                kernel.blocks};
-  return launch_raw(driver(), device_.backend().kernels(), KernelName::resident, kernel.blocks, kThreads, stream_, &arguments);
+Status CudaQueue::launch_one(const PersistentKernel& kernel) {
+  persistent::Arguments arguments{reinterpret_cast<persistent::Shared*>(kernel.shared),
+                                  kernel.generation,
+                                  kernel.first,
+                                  kernel.idle_ns,
+                                  kernel.life_ns,
+                                  kernel.blocks};
+  return launch_raw(driver(), device_.backend().kernels(), KernelName::persistent, kernel.blocks, kThreads, stream_,
+                    &arguments);
 }
 
 Status CudaQueue::launch(const Kernel& kernel) {

@@ -29,26 +29,26 @@ bool fits(const InlineProgram<Steps, Numbers>*, const ProgramRun& program) {
 }
 
 /// Which kernel runs a program whose arguments are of a size: small, large, placed.
-KernelName kernel_for(const device::Form& form, unsigned size) {
+KernelName kernel_for(const device::Specialised& specialised, unsigned size) {
   const auto after = [](KernelName first, unsigned n) { return static_cast<KernelName>(static_cast<unsigned>(first) + n); };
-  const auto look = static_cast<unsigned>(form.look);
-  switch (form.move) {
+  const auto poll = static_cast<unsigned>(specialised.poll);
+  switch (specialised.move) {
     case device::Move::none:
-      return form.known() ? after(KernelName::form_wait, look - 1) : after(KernelName::program_small, size);
+      return specialised.known() ? after(KernelName::specialised_wait, poll - 1) : after(KernelName::program_small, size);
     case device::Move::aligned:
-      return after(KernelName::form_aligned, look);
+      return after(KernelName::specialised_aligned, poll);
     case device::Move::rows4:
-      return after(KernelName::form_rows4, look);
+      return after(KernelName::specialised_rows4, poll);
     case device::Move::rows8:
-      return after(KernelName::form_rows8, look);
+      return after(KernelName::specialised_rows8, poll);
     case device::Move::rows16:
-      return after(KernelName::form_rows16, look);
+      return after(KernelName::specialised_rows16, poll);
     case device::Move::sides:
-      return after(KernelName::form_sides, look);
+      return after(KernelName::specialised_sides, poll);
     case device::Move::send:
-      return after(KernelName::form_send, look);
+      return after(KernelName::specialised_send, poll);
     default:
-      return after(KernelName::form_list_small, 3 * look + size);
+      return after(KernelName::specialised_list_small, 3 * poll + size);
   }
 }
 
@@ -65,15 +65,15 @@ Status CudaQueue::run(const ProgramRun& program) {
        reinterpret_cast<device::ProgramState*>(program.state), program.guard},
       shape.blocks,
       shape.item,
-      shape.form,
+      shape.specialised,
       reinterpret_cast<const unsigned*>(placed + program.steps.size()) + program.after.size()};
   if (fits(static_cast<SmallProgram*>(nullptr), program))
-    return launch_program(kernel_for(shape.form, 0), shape, inlined<kSmallSteps, kSmallAfter>(common, program));
+    return launch_program(kernel_for(shape.specialised, 0), shape, inlined<kSmallSteps, kSmallAfter>(common, program));
   if (fits(static_cast<LargeProgram*>(nullptr), program))
-    return launch_program(kernel_for(shape.form, 1), shape, inlined<kInlineSteps, kInlineAfter>(common, program));
+    return launch_program(kernel_for(shape.specialised, 1), shape, inlined<kInlineSteps, kInlineAfter>(common, program));
   if (placed == nullptr)
     return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
-  return launch_program(kernel_for(shape.form, 2), shape, common);
+  return launch_program(kernel_for(shape.specialised, 2), shape, common);
 }
 
 template <class Arguments>
@@ -84,7 +84,7 @@ Status CudaQueue::launch_program(KernelName name, const ProgramShape& shape, con
   // Only what is small: it sits on a multiprocessor while it waits for the kernel before it.
   LaunchAttribute early{kProgrammaticSerialization, 0, {}};
   early.allowed = 1;
-  const bool small = shape.form.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
+  const bool small = shape.specialised.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
   const LaunchConfig config{
       shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, &early, small && device_.starts_early() ? 1u : 0u};
   return check(driver().LaunchKernelEx(&config, function, parameters, nullptr), "launching a program");

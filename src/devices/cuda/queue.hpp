@@ -46,7 +46,7 @@ class CudaQueue final : public Queue {
   Status launch_one(const BlocksKernel& kernel);
   Status launch_one(const WaitKernel& kernel);
   Status launch_one(const AtomicKernel& kernel);
-  Status launch_one(const ResidentKernel& kernel);
+  Status launch_one(const PersistentKernel& kernel);
   template <class Arguments>
   Status launch_program(KernelName name, const ProgramShape& shape, const Arguments& arguments);
   Status signal_alone(const SignalAfter& signal, uint64_t status);

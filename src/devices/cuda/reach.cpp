@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "devices/cuda/device.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl::cuda {
 
@@ -33,7 +33,7 @@ PeerAccess CudaDevice::peer(const Uuid& other) const {
 
 Status CudaDevice::enable_peer(CuContext from, CuContext to) {
   if (from == to) return TW_OK;
-  const ResidentPause pause;
+  const PersistentPause pause;
   const CuResult result = driver().CtxEnablePeerAccess(to, 0);
   return result == result::peer_enabled ? TW_OK : check(result, "giving peer access");
 }
@@ -43,7 +43,7 @@ Status CudaDevice::share_row(uint64_t base, uint64_t length) const {
   const Location here{kLocationDevice, ordinal_};
   uint64_t flags = 0;
   if (driver().MemGetAccess(&flags, &here, base) == result::success && flags == kReadWrite) return TW_OK;
-  const ResidentPause pause;
+  const PersistentPause pause;
   const AccessDescription access{here, kReadWrite};
   return check(driver().MemSetAccess(base, length, &access, 1), "giving peer access to mapped memory");
 }
@@ -52,7 +52,7 @@ Status CudaDevice::share_pool(CuPool pool) const {
   Location here{kLocationDevice, ordinal_};
   unsigned flags = 0;
   if (driver().MemPoolGetAccess(&flags, pool, &here) == result::success && flags == kReadWrite) return TW_OK;
-  const ResidentPause pause;
+  const PersistentPause pause;
   const AccessDescription access{here, kReadWrite};
   return check(driver().MemPoolSetAccess(pool, &access, 1), "giving peer access to a pool");
 }

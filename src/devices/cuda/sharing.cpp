@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "devices/cuda/device.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -110,7 +110,7 @@ Status CudaDevice::import_memory(std::span<ExportedMemory> pieces, uint64_t* add
     if (one.handle.form != pieces[0].handle.form || (one.handle.form == ExportForm::ipc_handle && pieces.size() > 1))
       return fail(TW_ERR_PROTOCOL, "these are not the handles of one piece of exported device memory");
   }
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   const bool by_handle = pieces[0].handle.form == ExportForm::ipc_handle;
@@ -182,7 +182,7 @@ Status CudaDevice::import_row(std::span<ExportedMemory> pieces, uint64_t* addres
 }
 
 Status CudaDevice::release_import(uint64_t address) {
-  const ResidentPause pause;
+  const PersistentPause pause;
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
   MappedRow row;

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "devices/emulated/backend.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -133,7 +133,7 @@ Status EmulatedDevice::free(uint64_t address) {
 Status EmulatedDevice::release_import(uint64_t address) { return remove(address, Origin::imported); }
 /// As a GPU's driver, which frees and unpins while no kernel runs, and lets no other call pass meanwhile.
 void EmulatedDevice::wait_for_kernels() const {
-  const ResidentPause pause;
+  const PersistentPause pause;
   const std::lock_guard driver(engine_->driver);
   engine_->slots.wait_idle(std::chrono::nanoseconds(engine_->options.wait_limit_ns));
 }

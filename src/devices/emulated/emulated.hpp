@@ -70,8 +70,8 @@ class EmulatedDevice final : public Device {
   Status place(std::shared_ptr<Allocation> allocation, uint64_t* address);
   Status remove(uint64_t address, Origin origin);
   Status adopt(std::span<ExportedMemory> pieces, std::vector<Piece>* out) const;
-  std::shared_ptr<Stream> new_stream(bool order_only);
-  std::shared_ptr<Stream> find_stream(void* native);
+  std::shared_ptr<EmulatedStream> new_stream(bool order_only);
+  std::shared_ptr<EmulatedStream> find_stream(void* native);
 
   const unsigned index_;
   const std::shared_ptr<Engine> engine_;
@@ -79,11 +79,11 @@ class EmulatedDevice final : public Device {
   BornHere born_;
   uint64_t base_ = 0;
   mutable std::mutex mutex_;
-  Map allocations_;                             // by device address, within the range
-  Map host_;                                    // pinned and managed, by host address
-  uint64_t used_ = 0;                           // bytes of what was allocated
-  std::vector<std::weak_ptr<Stream>> streams_;  // that can be wrapped
-  std::shared_ptr<Stream> default_stream_;
+  Map allocations_;                                     // by device address, within the range
+  Map host_;                                            // pinned and managed, by host address
+  uint64_t used_ = 0;                                   // bytes of what was allocated
+  std::vector<std::weak_ptr<EmulatedStream>> streams_;  // that can be wrapped
+  std::shared_ptr<EmulatedStream> default_stream_;
 };
 
 }  // namespace thalweg::impl::emulated

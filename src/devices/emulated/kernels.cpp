@@ -44,7 +44,7 @@ Status make(const EmulatedDevice* device, const Options& options, const CopyKern
   Words words;
   if (Status s = prepare(device, Use::kernel, kernel.copy, &prepared); is_error(s)) return s;
   if (Status s = find_words(device, options, kernel.signal, kernel.status, &words); is_error(s)) return s;
-  *out = [prepared, words](Stream&) {
+  *out = [prepared, words](EmulatedStream&) {
     if (words.stopped()) return TW_OK;
     StoreBuffer stores(words.skip_fences);
     const Copy& copy = prepared.copy;
@@ -69,7 +69,7 @@ Status make(const EmulatedDevice* device, const Options& options, const BlocksKe
     if (Status s = locate(device, Use::kernel, kernel.pairs, 0, bytes, &list); is_error(s)) return s;
   }
   if (Status s = find_words(device, options, kernel.signal, kernel.status, &words); is_error(s)) return s;
-  *out = [device, kernel, list, words](Stream&) -> Status {
+  *out = [device, kernel, list, words](EmulatedStream&) -> Status {
     if (words.stopped()) return TW_OK;
     const auto* pairs = reinterpret_cast<const BlockPair*>(list.pointer);
     std::vector<PreparedCopy> held(kernel.count);  // until the stores are visible
@@ -91,7 +91,7 @@ Status make(const EmulatedDevice* device, const Options& options, const WaitKern
     return fail(TW_ERR_INVALID, "a waiting kernel needs a word, and a status word to say that it gave up");
   }
   if (Status s = find_words(device, options, {kernel.word, 0, false}, kernel.status, &words); is_error(s)) return s;
-  *out = [words, kernel](Stream& stream) -> Status {
+  *out = [words, kernel](EmulatedStream& stream) -> Status {
     if (words.stopped()) return TW_OK;
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kernel.limit_ns);
     const Status status = stream.await([&] {
@@ -101,7 +101,7 @@ Status make(const EmulatedDevice* device, const Options& options, const WaitKern
     if (status != TW_ERR_TIMED_OUT) return status;
     __atomic_store_n(reinterpret_cast<uint64_t*>(words.status.pointer), static_cast<uint64_t>(int64_t{TW_ERR_TIMED_OUT}),
                      __ATOMIC_RELEASE);
-    return TW_OK;  // the queue goes on; what follows looks at the status word
+    return TW_OK;  // the queue goes on; what follows reads the status word
   };
   return TW_OK;
 }
@@ -139,7 +139,7 @@ Status make(const EmulatedDevice* device, const Options& options, const AtomicKe
   if (Status s = locate(device, Use::kernel, kernel.word, 0, kernel.bytes, &word); is_error(s)) return s;
   if (Status s = find_word(device, kernel.old, &old); is_error(s)) return s;
   if (Status s = find_words(device, options, kernel.signal, kernel.status, &words); is_error(s)) return s;
-  *out = [word, old, words, kernel](Stream&) {
+  *out = [word, old, words, kernel](EmulatedStream&) {
     if (words.stopped()) return TW_OK;
     StoreBuffer stores(words.skip_fences);
     const uint64_t held = kernel.bytes == 4 ? change<uint32_t>(word.pointer, kernel) : change<uint64_t>(word.pointer, kernel);
@@ -150,8 +150,8 @@ Status make(const EmulatedDevice* device, const Options& options, const AtomicKe
   return TW_OK;
 }
 
-Status make(const EmulatedDevice* device, const Options& options, const ResidentKernel& kernel, Twin* out) {
-  return make_resident(device, options, kernel, out);
+Status make(const EmulatedDevice* device, const Options& options, const PersistentKernel& kernel, Twin* out) {
+  return make_persistent(device, options, kernel, out);
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 namespace thalweg::impl::emulated {
 
 class EmulatedDevice;
-using Twin = std::function<Status(Stream&)>;
+using Twin = std::function<Status(EmulatedStream&)>;
 
 /// Checks the kernel's addresses, takes hold of its memory and bakes its arguments in.
 Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out);
 
-Status make_resident(const EmulatedDevice* device, const Options& options, const ResidentKernel& kernel, Twin* out);
+Status make_persistent(const EmulatedDevice* device, const Options& options, const PersistentKernel& kernel, Twin* out);
 
 /// Cyclically.
 inline bool reached(const std::byte* word, uint64_t value) {

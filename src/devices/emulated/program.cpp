@@ -8,7 +8,7 @@
 
 #include "devices/emulated/machine.hpp"
 #include "devices/program/host.hpp"
-#include "devices/program/solo_run.hpp"
+#include "devices/program/one_thread_run.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -16,17 +16,17 @@ namespace {
 constexpr unsigned kSettle = 8;  // turns of a block, on average, until its stores show without a fence
 
 /// A block and what it has to itself.
-struct Resident {
-  Resident(const EmulatedDevice* device, bool skip_fences, const ProgramRun& program, uint32_t role)
-      : memory(device, skip_fences), block(Machine(memory), program, role) {}
+struct RunningBlock {
+  RunningBlock(const EmulatedDevice* device, bool skip_fences, const ProgramRun& program, uint32_t block)
+      : memory(device, skip_fences), block(Machine(memory), program, block) {}
 
   BlockMemory memory;
-  SoloRun<Machine> block;
+  OneThreadBlock<Machine> block;
 };
 
 /// Until turn() is not TW_IN_PROGRESS. A program's waits are bounded by its guard, not by the stream; of a stream that ends they
 /// end at once, by give_up().
-Status drive(Stream& stream, const std::function<Status()>& turn, const std::function<void()>& give_up) {
+Status drive(EmulatedStream& stream, const std::function<Status()>& turn, const std::function<void()>& give_up) {
   Status status = TW_ERR_TIMED_OUT;
   while (status == TW_ERR_TIMED_OUT) status = stream.await(turn);
   if (status != TW_ERR_CLOSED) return status;
@@ -57,10 +57,10 @@ void lose(const EmulatedDevice* device, const ProgramRun& program) {
 /// The blocks of a run. A stepped stream comes back to them.
 class BlocksRun {
  public:
-  BlocksRun(const EmulatedDevice* device, Stream& stream, const ProgramRun& program)
+  BlocksRun(const EmulatedDevice* device, EmulatedStream& stream, const ProgramRun& program)
       : program_(program), order_(stream.stepped() ? kStepped : std::random_device{}()) {
     for (uint32_t i = 0; i < program.shape.blocks; ++i)
-      waiting_.push_back(&residents_.emplace_back(device, stream.engine().options.skip_fences, program, i));
+      waiting_.push_back(&blocks_.emplace_back(device, stream.engine().options.skip_fences, program, i));
   }
   Status turn() {
     std::shuffle(waiting_.begin(), waiting_.end(), order_);
@@ -72,14 +72,14 @@ class BlocksRun {
     }
     return waiting_.empty() ? TW_OK : TW_IN_PROGRESS;
   }
-  void give_up() { fail_ended(Machine(residents_.front().memory), program_); }
+  void give_up() { fail_ended(Machine(blocks_.front().memory), program_); }
 
  private:
   static constexpr unsigned kStepped = 1;  // who steps wants the same again
   const ProgramRun program_;
   std::mt19937 order_;
-  std::deque<Resident> residents_;  // executors stay where they are
-  std::vector<Resident*> waiting_;
+  std::deque<RunningBlock> blocks_;  // executors stay where they are
+  std::vector<RunningBlock*> waiting_;
 };
 
 class HostRun {
@@ -96,16 +96,16 @@ class HostRun {
 
 /// What the stream keeps of a run until it is over.
 template <class Run>
-Status go_on(Stream& stream, Run& run) {
+Status go_on(EmulatedStream& stream, Run& run) {
   return drive(stream, [&] { return run.turn(); }, [&] { run.give_up(); });
 }
 
-Status run_on_device(const EmulatedDevice* device, Stream& stream, const ProgramRun& program) {
+Status run_on_device(const EmulatedDevice* device, EmulatedStream& stream, const ProgramRun& program) {
   if (stream.kept() == nullptr) stream.kept() = std::make_shared<BlocksRun>(device, stream, program);
   return go_on(stream, *static_cast<BlocksRun*>(stream.kept().get()));
 }
 
-Status run_on_host(Stream& stream, const ProgramRun& program) {
+Status run_on_host(EmulatedStream& stream, const ProgramRun& program) {
   if (stream.kept() == nullptr) {
     const auto run = std::make_shared<HostRun>(program);
     if (Status s = run->start(); is_error(s)) return s;
@@ -126,7 +126,7 @@ struct Baked {
   ProgramRun run;
 };
 
-Status run_placed(const EmulatedDevice* device, Stream& stream, ProgramRun program) {
+Status run_placed(const EmulatedDevice* device, EmulatedStream& stream, ProgramRun program) {
   Place place;
   const size_t bytes = placed_bytes(program.steps, program.after, program.shape);
   if (Status s = locate(device, Use::kernel, program.placed, 0, static_cast<int64_t>(bytes), &place); is_error(s)) return s;
@@ -144,11 +144,11 @@ Status make_program(const EmulatedDevice* device, const ProgramRun& program, Tas
   out->kernel = device != nullptr;
   out->lost = [=] { lose(device, program); };
   if (placed) {  // whoever places the steps keeps them
-    out->run = [=](Stream& stream) { return run_placed(device, stream, program); };
+    out->run = [=](EmulatedStream& stream) { return run_placed(device, stream, program); };
     return TW_OK;
   }
   auto baked = std::make_shared<const Baked>(program);
-  out->run = [=](Stream& stream) {
+  out->run = [=](EmulatedStream& stream) {
     return device == nullptr ? run_on_host(stream, baked->run) : run_on_device(device, stream, baked->run);
   };
   return TW_OK;

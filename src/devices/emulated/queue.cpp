@@ -63,7 +63,7 @@ Status store_word(const Place& place, uint64_t value) {
   return TW_OK;
 }
 
-Status await_word(const Stream& stream, const Place& place, uint64_t value) {
+Status await_word(const EmulatedStream& stream, const Place& place, uint64_t value) {
   return stream.await([&] { return reached(place.pointer, value) ? Status{TW_OK} : Status{TW_IN_PROGRESS}; });
 }
 
@@ -90,7 +90,7 @@ Status EmulatedQueue::copy(const Copy* copies, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (Status s = prepare(device_, Use::copy, copies[i], &prepared[i]); is_error(s)) return s;
   }
-  return enqueue({[prepared = std::move(prepared)](Stream&) {
+  return enqueue({[prepared = std::move(prepared)](EmulatedStream&) {
     for (size_t i = prepared.size(); i-- > 0;) perform(prepared[i]);
     return TW_OK;
   }});
@@ -105,7 +105,7 @@ Status EmulatedQueue::write_value(uint64_t address, uint64_t value, bool add) {
   if (Status s = stream_->engine().faults.check(Operation::word); is_error(s)) return s;
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
-  return enqueue({[place, value, add](Stream&) {
+  return enqueue({[place, value, add](EmulatedStream&) {
     if (!add) return store_word(place, value);
     __atomic_fetch_add(reinterpret_cast<uint64_t*>(place.pointer), value, __ATOMIC_RELEASE);
     return Status{TW_OK};
@@ -116,7 +116,7 @@ Status EmulatedQueue::wait_geq(uint64_t address, uint64_t value) {
   if (Status s = stream_->engine().faults.check(Operation::word); is_error(s)) return s;
   Place place;
   if (Status s = word_at(address, &place); is_error(s)) return s;
-  return enqueue({[place, value](Stream& stream) { return await_word(stream, place, value); }});
+  return enqueue({[place, value](EmulatedStream& stream) { return await_word(stream, place, value); }});
 }
 
 Status EmulatedQueue::words(std::span<const WordOp> ops) {
@@ -126,7 +126,7 @@ Status EmulatedQueue::words(std::span<const WordOp> ops) {
     row[i].first = ops[i];
     if (Status s = word_at(ops[i].address, &row[i].second); is_error(s)) return s;
   }
-  return enqueue({[row = std::move(row)](Stream& stream) -> Status {
+  return enqueue({[row = std::move(row)](EmulatedStream& stream) -> Status {
     for (const auto& [op, place] : row) {
       const Status status = op.kind == WordOp::Kind::wait ? await_word(stream, place, op.value) : store_word(place, op.value);
       if (status != TW_OK) return status;
@@ -150,7 +150,7 @@ Status EmulatedQueue::launch(const Kernel& kernel) {
 
 Status EmulatedQueue::launch_twin(std::function<void()> kernel) {
   if (Status s = stream_->engine().faults.check(Operation::launch); is_error(s)) return s;
-  return enqueue({[kernel = std::move(kernel)](Stream&) {
+  return enqueue({[kernel = std::move(kernel)](EmulatedStream&) {
                     kernel();
                     return TW_OK;
                   },
@@ -161,7 +161,7 @@ Status EmulatedQueue::record(Event& event) {
   if (Status s = stream_->engine().faults.check(Operation::event); is_error(s)) return s;
   if (capture_state() != CaptureState::none) return fail(TW_ERR_UNSUPPORTED, "emulated captures do not hold events");
   auto settler = std::make_shared<Settler>(static_cast<EmulatedEvent&>(event).state().start_point());
-  return stream_->enqueue({[settler](Stream&) {
+  return stream_->enqueue({[settler](EmulatedStream&) {
     settler->settle(TW_OK);
     return TW_OK;
   }});
@@ -172,8 +172,9 @@ Status EmulatedQueue::wait_event(Event& event) {
   if (capture_state() != CaptureState::none) return fail(TW_ERR_UNSUPPORTED, "emulated captures do not hold events");
   const std::shared_ptr<EventPoint> point = static_cast<EmulatedEvent&>(event).state().point();
   if (point == nullptr) return TW_OK;
-  return stream_->enqueue(
-      {[point](Stream& stream) { return stream.await([&] { return point->status.load(std::memory_order_acquire); }); }});
+  return stream_->enqueue({[point](EmulatedStream& stream) {
+    return stream.await([&] { return point->status.load(std::memory_order_acquire); });
+  }});
 }
 
 Status EmulatedQueue::run(const ProgramRun& program) {
@@ -185,7 +186,7 @@ Status EmulatedQueue::run(const ProgramRun& program) {
 
 Status EmulatedQueue::call(void (*function)(void* argument), void* argument) {
   if (device_ != nullptr) return fail(TW_ERR_UNSUPPORTED, "a device's queue calls no host function; use a host queue");
-  return enqueue({[=](Stream&) { return function(argument), TW_OK; }});
+  return enqueue({[=](EmulatedStream&) { return function(argument), TW_OK; }});
 }
 
 Status EmulatedQueue::end_capture(std::unique_ptr<Graph>* out) {
@@ -211,7 +212,7 @@ namespace thalweg::impl {
 
 std::unique_ptr<Queue> make_host_queue() {
   using namespace emulated;
-  return std::make_unique<EmulatedQueue>(nullptr, std::make_shared<Stream>(std::make_shared<Engine>(Options()), false));
+  return std::make_unique<EmulatedQueue>(nullptr, std::make_shared<EmulatedStream>(std::make_shared<Engine>(Options()), false));
 }
 
 }  // namespace thalweg::impl

@@ -14,7 +14,7 @@ struct Place;
 
 class EmulatedQueue final : public Queue {
  public:
-  EmulatedQueue(EmulatedDevice* device, std::shared_ptr<Stream> stream) : device_(device), stream_(std::move(stream)) {}
+  EmulatedQueue(EmulatedDevice* device, std::shared_ptr<EmulatedStream> stream) : device_(device), stream_(std::move(stream)) {}
   Device* device() override;
   void* native() override { return stream_.get(); }
   Status admit(Use use, uint64_t address, uint64_t length) override;
@@ -43,7 +43,7 @@ class EmulatedQueue final : public Queue {
   friend class EmulatedGraph;
 
   EmulatedDevice* const device_;  // null: a host queue
-  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<EmulatedStream> stream_;
 };
 
 /// Tasks with their arguments baked in.

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "devices/emulated/emulated.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -123,7 +123,7 @@ Status EmulatedDevice::import_memory(std::span<ExportedMemory> pieces, uint64_t*
     if (!peer(uuid_of(one.handle.device_uuid)).access)
       return fail(TW_ERR_UNREACHABLE, "device %u has no peer access to the memory's device; let it go through staging", index_);
   }
-  const ResidentPause pause;
+  const PersistentPause pause;
   auto allocation = std::make_shared<Allocation>();
   std::vector<Piece> adopted;
   if (Status s = adopt(pieces, &adopted); is_error(s)) return s;

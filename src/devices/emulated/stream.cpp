@@ -9,11 +9,12 @@
 
 namespace thalweg::impl::emulated {
 
-Stream::Stream(std::shared_ptr<Engine> engine, bool order_only) : engine_(std::move(engine)), order_only_(order_only) {
+EmulatedStream::EmulatedStream(std::shared_ptr<Engine> engine, bool order_only)
+    : engine_(std::move(engine)), order_only_(order_only) {
   if (!stepped()) thread_ = std::thread([this] { run(); });
 }
 
-Stream::~Stream() {
+EmulatedStream::~EmulatedStream() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -28,11 +29,11 @@ Stream::~Stream() {
   for (const Task& task : tasks_) lose(task);
 }
 
-void Stream::lose(const Task& task) {
+void EmulatedStream::lose(const Task& task) {
   if (task.lost) task.lost();
 }
 
-Status Stream::perform(Task& task) {
+Status EmulatedStream::perform(Task& task) {
   Status refused = is_error(failed_) ? failed_ : engine_->faults.check(Operation::run);
   if (!is_error(refused) && task.kernel && !engine_->slots.acquire(stop_)) refused = TW_ERR_CLOSED;
   if (is_error(refused)) {
@@ -44,7 +45,7 @@ Status Stream::perform(Task& task) {
   return status;
 }
 
-void Stream::run() {
+void EmulatedStream::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
@@ -57,12 +58,12 @@ void Stream::run() {
   }
 }
 
-bool Stream::step() {
+bool EmulatedStream::step() {
   std::unique_lock lock(mutex_);
   return step_locked(lock);
 }
 
-bool Stream::step_locked(std::unique_lock<std::mutex>& lock) {
+bool EmulatedStream::step_locked(std::unique_lock<std::mutex>& lock) {
   if (tasks_.empty() || running_) return false;
   Task task = std::move(tasks_.front());
   tasks_.pop_front();
@@ -81,7 +82,7 @@ bool Stream::step_locked(std::unique_lock<std::mutex>& lock) {
   return !again;
 }
 
-Status Stream::enqueue(Task task) {
+Status EmulatedStream::enqueue(Task task) {
   {
     const std::shared_lock driver(engine_->driver);
     const std::lock_guard lock(mutex_);
@@ -98,7 +99,7 @@ Status Stream::enqueue(Task task) {
   return TW_OK;
 }
 
-Status Stream::await(const std::function<Status()>& ready) const {
+Status EmulatedStream::await(const std::function<Status()>& ready) const {
   if (stepped()) {
     const Status status = ready();
     return status == TW_IN_PROGRESS && stop_.load(std::memory_order_relaxed) ? Status{TW_ERR_CLOSED} : status;
@@ -118,13 +119,13 @@ Status Stream::await(const std::function<Status()>& ready) const {
 }
 
 /// Under the lock.
-Status Stream::refuse_in_capture(const char* what) {
+Status EmulatedStream::refuse_in_capture(const char* what) {
   if (capture_ == CaptureState::none) return TW_OK;
   capture_ = CaptureState::invalidated;
   return fail(TW_ERR_INVALID, "%s of a queue that is being captured spoils the capture; ask capture_state() first", what);
 }
 
-Status Stream::query() {
+Status EmulatedStream::query() {
   std::unique_lock lock(mutex_);
   if (Status s = refuse_in_capture("a query"); is_error(s)) return s;
   // A host that asks again and again waits inside a call, where no test can step.
@@ -133,7 +134,7 @@ Status Stream::query() {
   return tasks_.empty() && !running_ ? TW_OK : TW_IN_PROGRESS;
 }
 
-Status Stream::synchronize() {
+Status EmulatedStream::synchronize() {
   {
     std::unique_lock lock(mutex_);
     if (Status s = refuse_in_capture("a synchronisation"); is_error(s)) return s;
@@ -145,19 +146,19 @@ Status Stream::synchronize() {
   return query();
 }
 
-CaptureState Stream::capture_state() {
+CaptureState EmulatedStream::capture_state() {
   const std::lock_guard lock(mutex_);
   return capture_;
 }
 
-Status Stream::begin_capture() {
+Status EmulatedStream::begin_capture() {
   const std::lock_guard lock(mutex_);
   if (capture_ != CaptureState::none || order_only_) return fail(TW_ERR_BUSY, "captured already, or a default stream");
   capture_ = CaptureState::active;
   return TW_OK;
 }
 
-Status Stream::end_capture(std::vector<Task>* out) {
+Status EmulatedStream::end_capture(std::vector<Task>* out) {
   const std::lock_guard lock(mutex_);
   const CaptureState was = std::exchange(capture_, CaptureState::none);
   *out = std::exchange(captured_, {});

@@ -15,12 +15,12 @@
 
 namespace thalweg::impl::emulated {
 
-class Stream;
+class EmulatedStream;
 
 struct Task {
-  std::function<Status(Stream&)> run;  // on whichever stream's thread: a captured one runs on several
-  bool kernel = false;                 // holds a kernel slot
-  std::function<void()> lost = {};     // instead of run: the stream has broken, or ended
+  std::function<Status(EmulatedStream&)> run;  // on whichever stream's thread: a captured one runs on several
+  bool kernel = false;                         // holds a kernel slot
+  std::function<void()> lost = {};             // instead of run: the stream has broken, or ended
 };
 
 /// What a device shares with its streams.
@@ -33,17 +33,17 @@ struct Engine {
   std::shared_mutex driver;
 };
 
-class Stream {
+class EmulatedStream {
  public:
-  Stream(std::shared_ptr<Engine> engine, bool order_only);
-  ~Stream();  // what is queued is dropped; a task that runs ends first
+  EmulatedStream(std::shared_ptr<Engine> engine, bool order_only);
+  ~EmulatedStream();  // what is queued is dropped; a task that runs ends first
   Status enqueue(Task task);
   Status query();
   Status synchronize();
   /// Of a stepped stream: its next task. False: there is none, or it waits for something.
   bool step();
-  /// For tasks: waits until ready() is not TW_IN_PROGRESS, the stream ends, or the wait limit is over. A stepped stream looks once,
-  /// and its task is run again.
+  /// For tasks: waits until ready() is not TW_IN_PROGRESS, the stream ends, or the wait limit is over. A stepped stream polls
+  /// once, and its task is run again.
   Status await(const std::function<Status()>& ready) const;
   /// What the task that runs, and is perhaps run again, keeps to itself until then. Of that task only.
   std::shared_ptr<void>& kept() { return kept_; }

@@ -5,27 +5,29 @@
 
 namespace thalweg::impl::emulated {
 
-std::shared_ptr<Stream> EmulatedDevice::new_stream(bool order_only) { return std::make_shared<Stream>(engine_, order_only); }
+std::shared_ptr<EmulatedStream> EmulatedDevice::new_stream(bool order_only) {
+  return std::make_shared<EmulatedStream>(engine_, order_only);
+}
 
-std::shared_ptr<Stream> EmulatedDevice::find_stream(void* native) {
+std::shared_ptr<EmulatedStream> EmulatedDevice::find_stream(void* native) {
   const std::lock_guard lock(mutex_);
   if (native == nullptr) {
     if (default_stream_ == nullptr) default_stream_ = new_stream(true);
     return default_stream_;
   }
-  std::erase_if(streams_, [](const std::weak_ptr<Stream>& one) { return one.expired(); });
-  for (const std::weak_ptr<Stream>& one : streams_) {
-    if (std::shared_ptr<Stream> stream = one.lock(); stream.get() == native) return stream;
+  std::erase_if(streams_, [](const std::weak_ptr<EmulatedStream>& one) { return one.expired(); });
+  for (const std::weak_ptr<EmulatedStream>& one : streams_) {
+    if (std::shared_ptr<EmulatedStream> stream = one.lock(); stream.get() == native) return stream;
   }
   return nullptr;
 }
 
 bool EmulatedDevice::step(unsigned n) {
-  std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<std::shared_ptr<EmulatedStream>> streams;
   {
     const std::lock_guard lock(mutex_);
-    for (const std::weak_ptr<Stream>& one : streams_) {
-      if (std::shared_ptr<Stream> stream = one.lock()) streams.push_back(std::move(stream));
+    for (const std::weak_ptr<EmulatedStream>& one : streams_) {
+      if (std::shared_ptr<EmulatedStream> stream = one.lock()) streams.push_back(std::move(stream));
     }
   }
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -42,7 +44,7 @@ Status EmulatedDevice::load_kernels() {
 Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out) {
   if (Status s = born_.check("device"); is_error(s)) return s;
   if (Status s = engine_->faults.check(Operation::queue); is_error(s)) return s;
-  std::shared_ptr<Stream> stream = new_stream(false);
+  std::shared_ptr<EmulatedStream> stream = new_stream(false);
   const std::lock_guard lock(mutex_);
   streams_.push_back(stream);
   *out = std::make_unique<EmulatedQueue>(this, std::move(stream));
@@ -50,7 +52,7 @@ Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out) {
 }
 
 Status EmulatedDevice::wrap_queue(void* native, std::unique_ptr<Queue>* out) {
-  std::shared_ptr<Stream> stream = find_stream(native);
+  std::shared_ptr<EmulatedStream> stream = find_stream(native);
   if (stream == nullptr) return fail(TW_ERR_INVALID, "this is not a stream of device %u", index_);
   *out = std::make_unique<EmulatedQueue>(this, std::move(stream));
   return TW_OK;

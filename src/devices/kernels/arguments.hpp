@@ -3,11 +3,11 @@
 #pragma once
 #include <cstdint>
 
-#include "devices/program/form.hpp"
+#include "devices/program/specialised.hpp"
 
 namespace thalweg::impl::kernels {
 
-/// What every kernel looks at first and does last. Addresses, 0: not this one.
+/// What every kernel reads first and does last. Addresses, 0: not this one.
 struct Ends {
   uint64_t status;  // set: do nothing
   uint64_t signal;  // a word to be stored or added to behind all data
@@ -46,7 +46,7 @@ struct WaitArguments {
 struct ProgramArguments {
   device::Program program;  // where its steps and numbers are; unless they come along
   unsigned blocks, item;    // as ProgramShape
-  device::Form form;
+  device::Specialised specialised;
   const unsigned* pieces;  // of a placed list: which step each is of
 };
 

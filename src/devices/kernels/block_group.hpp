@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a program in one kernel. Each block is the Group of an Executor: its first warps look at steps, all of its warps
-// copy. Blocks of a power of two of whole warps, all of which must find room at once. All is in line: around a call the executor's
-// state would be kept in memory, and each wait would pay for it.
+// One run of a program in one kernel. Each block is the Group of a ProgramExecutor: its first warps poll steps, all of its
+// warps copy. Blocks of a power of two of whole warps, all of which must find room at once. All is in line: around a call the
+// executor's state would be kept in memory, and each wait would pay for it.
 #pragma once
 
 #include "devices/kernels/arguments.hpp"
-#include "devices/program/executor.hpp"
+#include "devices/program/program_executor.hpp"
 
 namespace thalweg::impl::kernels {
 
@@ -48,7 +48,7 @@ THALWEG_DEVICE void copy_items(Items items, const device::Side& to, const device
   }
 }
 
-/// Where a kernel's parameter, ProgramArguments or an InlineProgram, has its steps. few: a warp looks at all of them at once.
+/// Where a kernel's parameter, ProgramArguments or an InlineProgram, has its steps. few: a warp polls all of them at once.
 template <class Arguments>
 struct StepsIn;
 template <>
@@ -70,11 +70,11 @@ struct StepsIn<InlineProgram<Steps, Numbers>> {
 template <class Arguments>
 class BlockGroup {
  public:
-  static constexpr bool one_look = StepsIn<Arguments>::few;
-  using Shared = ProgramShared<one_look ? 1 : kMostParts>;
+  static constexpr bool one_poll = StepsIn<Arguments>::few;
+  using Shared = ProgramShared<one_poll ? 1 : kMostParts>;
   THALWEG_DEVICE BlockGroup(Shared& shared, const Arguments& arguments, u32 steps)
-      : shared_(shared), arguments_(arguments), parts_(one_look ? 1 : parts_for(steps)) {}
-  THALWEG_DEVICE u32 parts() const { return one_look ? 1 : parts_; }
+      : shared_(shared), arguments_(arguments), parts_(one_poll ? 1 : parts_for(steps)) {}
+  THALWEG_DEVICE u32 parts() const { return one_poll ? 1 : parts_; }
   THALWEG_DEVICE u32 lanes() const { return machine::kLanes * parts(); }
   THALWEG_DEVICE u32 lane() const { return machine::thread_x(); }
   THALWEG_DEVICE bool leader() const { return machine::thread_x() == 0; }
@@ -126,38 +126,38 @@ class BlockGroup {
 
   THALWEG_DEVICE const device::Step& step(u32 i) const { return StepsIn<Arguments>::step(arguments_, i); }
   THALWEG_DEVICE u32 after(u32 i) const { return StepsIn<Arguments>::after(arguments_, i); }
-  /// Only those who look ask.
+  /// Only those who poll ask.
   THALWEG_DEVICE bool done(u32 i) const { return (shared_.done[i / machine::kLanes] >> (i % machine::kLanes) & 1) != 0; }
   THALWEG_DEVICE void mark(u32 base, bool yes) {
     if (machine::thread_x() < lanes()) {
       const machine::LaneMask mask = machine::lanes_with(yes);
       if (machine::thread_x() % machine::kLanes == 0) shared_.done[(base + machine::thread_x()) / machine::kLanes] |= mask;
     }
-    if constexpr (one_look) {
+    if constexpr (one_poll) {
       machine::sync_lanes();
     } else {
-      machine::sync_block();  // whoever looks next asks for any of them
+      machine::sync_block();  // whoever polls next asks for any of them
     }
   }
 
   /// Each lane of a warp asks for one step.
-  THALWEG_DEVICE machine::LaneMask share(u32 base, u32 part, u32 role, u32 blocks, u32 item) const {
+  THALWEG_DEVICE machine::LaneMask share(u32 base, u32 part, u32 block, u32 blocks, u32 item) const {
     const u32 lane = machine::thread_x() % machine::kLanes;
     const machine::LaneMask moving = shared_.moving[turn_][part];
     if (moving == 0) return 0;
     bool some = false;
     if ((moving >> lane & 1) != 0) {
       const device::Step& one = step(base + part * machine::kLanes + lane);
-      some = items_of(one, role, blocks, item).first < one.bytes;
+      some = items_of(one, block, blocks, item).first < one.bytes;
     }
     return machine::lanes_with(some);
   }
   /// Straight from the receive buffer's entry, which is this device's memory.
-  THALWEG_DEVICE void move(device::DirectMachine m, const device::Step& step, const device::RecvBuffer* recv_buffer, u32 role,
+  THALWEG_DEVICE void move(device::DirectMachine m, const device::Step& step, const device::RecvBuffer* recv_buffer, u32 block,
                            u32 blocks, u32 item) const {
     if (recv_buffer != nullptr && step.bytes > recv_buffer->capacity) return;
     const device::Side& to = recv_buffer != nullptr ? recv_buffer->to : step.to;
-    const Items items = items_of(step, role, blocks, item);
+    const Items items = items_of(step, block, blocks, item);
     if (!device::contiguous(to) || !device::contiguous(step.from)) return copy_items(items, to, step.from);
     const u64 target = to.base, source = step.from.base, common = target | source | items.bytes;
     if (common % 16 == 0) {
@@ -178,9 +178,9 @@ class BlockGroup {
     const u32 warps = machine::threads_x() / machine::kLanes, wanted = (steps + machine::kLanes - 1) / machine::kLanes;
     return warps < wanted ? warps : wanted;
   }
-  static THALWEG_DEVICE Items items_of(const device::Step& step, u32 role, u32 blocks, u32 item) {
+  static THALWEG_DEVICE Items items_of(const device::Step& step, u32 block, u32 blocks, u32 item) {
     const u32 warps = machine::threads_x() / machine::kLanes, all = warps * blocks;  // powers of two
-    return {u64{(role * warps + machine::thread_x() / machine::kLanes - step.recv_buffer) & (all - 1)} * item, u64{all} * item,
+    return {u64{(block * warps + machine::thread_x() / machine::kLanes - step.recv_buffer) & (all - 1)} * item, u64{all} * item,
             item, step.bytes};
   }
   Shared& shared_;
@@ -194,7 +194,7 @@ THALWEG_DEVICE void run_program(const Arguments& arguments, const ProgramArgumen
                                 typename BlockGroup<Arguments>::Shared& shared) {
   const u32 masks = (common.program.step_count + machine::kLanes - 1) / machine::kLanes;
   for (u32 i = machine::thread_x(); i < masks; i += machine::threads_x()) shared.done[i] = 0;
-  device::Executor<device::DirectMachine, BlockGroup<Arguments>> block(
+  device::ProgramExecutor<device::DirectMachine, BlockGroup<Arguments>> block(
       {}, BlockGroup<Arguments>(shared, arguments, common.program.step_count), common.program, common.blocks,
       machine::block_x(), common.item);
   if (!block.begin()) return;

@@ -15,7 +15,7 @@ HostProgram::HostProgram(const ProgramRun& program)
 Status HostProgram::start() {
   if (runs_) return fail(TW_ERR_BUSY, "the plan's last run is not over; test or finish it first");
   std::fill(steps_.done.begin(), steps_.done.end(), uint8_t{0});
-  executor_.emplace(device::DirectMachine(), Solo(steps_), program_, 1, 0, 0);
+  executor_.emplace(device::DirectMachine(), OneThread(steps_), program_, 1, 0, 0);
   runs_ = executor_->begin();
   return TW_OK;
 }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "devices/program.hpp"
-#include "devices/program/solo.hpp"
+#include "devices/program/one_thread.hpp"
 
 namespace thalweg::impl {
 
@@ -22,10 +22,10 @@ class HostProgram {
   Status advance();
 
  private:
-  SoloSteps steps_;
+  OneThreadSteps steps_;
   const device::Program program_;
   const std::shared_ptr<Carrier> carrier_;
-  std::optional<device::Executor<device::DirectMachine, Solo>> executor_;
+  std::optional<device::ProgramExecutor<device::DirectMachine, OneThread>> executor_;
   bool runs_ = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a run whose looks are in vain: asked now and then, because each question takes longer than a look.
+// What becomes of a run whose polls are in vain: asked now and then, because each question takes longer than a poll.
 #pragma once
-#include "devices/program/hold.hpp"
+#include "devices/program/ownership.hpp"
 
 namespace thalweg::device {
 

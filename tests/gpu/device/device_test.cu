@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: gpu_device_code [--messages=N] [--cases=N] [NAME...]: device code between two GPUs of one process. Every function at
-// every level (cases at random), then litmus tests of memory order: N messages of each form, beside bulk traffic both ways.
+// every group (cases at random), then litmus tests of memory order: N messages of each form, beside bulk traffic both ways.
 // Exit code 77: there are no two GPUs that reach each other.
 #include <chrono>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function at every level between two GPUs, with odd sizes, alignments and shapes: the whole of both windows is compared
-// with what it should hold.
+// Every function by every thread group between two GPUs, with odd sizes, alignments and shapes: the whole of both windows is
+// compared with what it should hold.
 #pragma once
 #include <vector>
 
@@ -31,58 +31,58 @@ struct Case {
   RecvEnd* receive;
 };
 
-template <class L>
-__device__ void run_sender(const Case& c, L level) {
+template <class ThreadGroup>
+__device__ void run_sender(const Case& c, ThreadGroup group) {
   char* const own = c.own + c.own_offset;
   switch (c.call) {
     case Call::put:
-      put_signal(level, c.window, 1, c.offset, own, c.bytes, kWindowFlag, 1);
+      put_signal(group, c.window, 1, c.offset, own, c.bytes, kWindowFlag, 1);
       return;
     case Call::get:
-      get(level, c.window, 1, c.offset, own, c.bytes);
-      signal(level, c.window, 1, kWindowFlag, 1);
+      get(group, c.window, 1, c.offset, own, c.bytes);
+      signal(group, c.window, 1, kWindowFlag, 1);
       return;
     case Call::sides:
-      copy(level, c.to, c.from, c.bytes);
-      signal(level, c.window, 1, kWindowFlag, 1, SignalOp::add);
+      copy(group, c.to, c.from, c.bytes);
+      signal(group, c.window, 1, kWindowFlag, 1, SignalOp::add);
       return;
     case Call::strided_put:
-      strided_put(level, c.window, 1, c.offset, c.to_pitch, own, c.from_pitch, c.width, c.rows);
-      signal(level, c.window, 1, kWindowFlag, 1);
+      strided_put(group, c.window, 1, c.offset, c.to_pitch, own, c.from_pitch, c.width, c.rows);
+      signal(group, c.window, 1, kWindowFlag, 1);
       return;
     case Call::packed:
-      put_ll(level, c.window, 1, kRoom, own, c.bytes, c.generation);
+      put_ll(group, c.window, 1, kRoom, own, c.bytes, c.generation);
       return;
     case Call::lines:
-      if constexpr (L::whole_warps) put_ll128(level, c.window, 1, kRoom, own, c.bytes, c.generation);
+      if constexpr (ThreadGroup::whole_warps) put_ll128(group, c.window, 1, kRoom, own, c.bytes, c.generation);
       return;
     case Call::channel:
       Sender<> out(c.send, c.window.guard);
-      out.send(level, c.from, c.bytes);
+      out.send(group, c.from, c.bytes);
   }
 }
 
-template <class L>
-__device__ void run_receiver(const Case& c, L level) {
+template <class ThreadGroup>
+__device__ void run_receiver(const Case& c, ThreadGroup group) {
   char* const to = c.window.bases[1] + c.offset;
   if (c.call == Call::packed) {
-    take_ll(level, c.window, kRoom, to, c.bytes, c.generation);
+    take_ll(group, c.window, kRoom, to, c.bytes, c.generation);
   } else if (c.call == Call::lines) {
-    if constexpr (L::whole_warps) take_ll128(level, c.window, kRoom, to, c.bytes, c.generation);
+    if constexpr (ThreadGroup::whole_warps) take_ll128(group, c.window, kRoom, to, c.bytes, c.generation);
   } else if (c.call == Call::channel) {
     Receiver<> in(c.receive, c.window.guard);
-    if (in.post(level, 0)) in.take(level);
+    if (in.post(group, 0)) in.take(group);
   } else {
-    wait(level, c.window, kWindowFlag, Compare::equal, 1);
+    wait(group, c.window, kWindowFlag, Compare::equal, 1);
   }
 }
 
-template <class L>
-__device__ void run_case(const Case& c, L level) {
+template <class ThreadGroup>
+__device__ void run_case(const Case& c, ThreadGroup group) {
   if (c.window.rank == 0) {
-    run_sender(c, level);
+    run_sender(c, group);
   } else {
-    run_receiver(c, level);
+    run_receiver(c, group);
   }
 }
 

@@ -44,53 +44,53 @@ struct Group {
   __device__ bool sends(u64 round) const { return round % 2 == test.window.rank; }
   __device__ u64* source() const { return reinterpret_cast<u64*>(test.own + base); }
   /// By every block: each may copy any of it.
-  template <class L>
-  __device__ void fill(L level, u64 round) const {
-    for (u64 i = level.rank(); i < test.bytes / 8; i += level.size()) source()[i] = expected_word(test.seed, round, number, i);
-    level.sync();
+  template <class ThreadGroup>
+  __device__ void fill(ThreadGroup callers, u64 round) const {
+    for (u64 i = callers.rank(); i < test.bytes / 8; i += callers.size()) source()[i] = expected_word(test.seed, round, number, i);
+    callers.sync();
   }
   /// All of the data is looked at by every block, whoever wrote it.
-  template <class L>
-  __device__ void verify(L level, u64 round, const u64* data) const {
+  template <class ThreadGroup>
+  __device__ void verify(ThreadGroup callers, u64 round, const u64* data) const {
     u64 wrong = 0;
-    for (u64 i = level.rank(); i < test.bytes / 8; i += level.size())
+    for (u64 i = callers.rank(); i < test.bytes / 8; i += callers.size())
       wrong += data[i] != expected_word(test.seed, round, number, i);
     if (wrong != 0) atomicAdd(test.wrong, wrong);
-    level.sync();
+    callers.sync();
   }
 };
 
-/// Plain stores, then the signal. L: of one group.
+/// Plain stores, then the signal. ThreadGroup: of one group.
 struct Direct {
-  template <class L>
-  static __device__ bool send(const Group& g, L level, u64 round) {
-    g.fill(level, round);
-    return put_signal(level, g.test.window, 1 - g.test.window.rank, g.base + kData, g.source(), g.test.bytes / 8,
+  template <class ThreadGroup>
+  static __device__ bool send(const Group& g, ThreadGroup callers, u64 round) {
+    g.fill(callers, round);
+    return put_signal(callers, g.test.window, 1 - g.test.window.rank, g.base + kData, g.source(), g.test.bytes / 8,
                       g.base + kFlag, round + 1);
   }
-  template <class L>
-  static __device__ bool receive(const Group& g, L level, u64 round) {
-    if (!wait(level, g.test.window, g.base + kFlag, Compare::greater_equal, round + 1)) return false;
-    g.verify(level, round, reinterpret_cast<const u64*>(g.test.window.bases[g.test.window.rank] + g.base + kData));
+  template <class ThreadGroup>
+  static __device__ bool receive(const Group& g, ThreadGroup callers, u64 round) {
+    if (!wait(callers, g.test.window, g.base + kFlag, Compare::greater_equal, round + 1)) return false;
+    g.verify(callers, round, reinterpret_cast<const u64*>(g.test.window.bases[g.test.window.rank] + g.base + kData));
     return true;
   }
 };
 
 /// Plain stores, quiet, then an atomic add by every block.
 struct Added {
-  template <class L>
-  static __device__ bool send(const Group& g, L level, u64 round) {
-    g.fill(level, round);
-    if (!put(level, g.test.window, 1 - g.test.window.rank, g.base + kData, g.source(), g.test.bytes / 8)) return false;
-    quiet(level);
-    if (level.rank() == 0) fetch_add(g.test.window, 1 - g.test.window.rank, g.base + kFlag, u64{1});
+  template <class ThreadGroup>
+  static __device__ bool send(const Group& g, ThreadGroup callers, u64 round) {
+    g.fill(callers, round);
+    if (!put(callers, g.test.window, 1 - g.test.window.rank, g.base + kData, g.source(), g.test.bytes / 8)) return false;
+    quiet(callers);
+    if (callers.rank() == 0) fetch_add(g.test.window, 1 - g.test.window.rank, g.base + kFlag, u64{1});
     return true;
   }
-  template <class L>
-  static __device__ bool receive(const Group& g, L level, u64 round) {
+  template <class ThreadGroup>
+  static __device__ bool receive(const Group& g, ThreadGroup callers, u64 round) {
     const u64 messages = round / 2 + 1;  // of this direction
-    if (!wait(level, g.test.window, g.base + kFlag, Compare::greater_equal, messages * g.test.blocks)) return false;
-    g.verify(level, round, reinterpret_cast<const u64*>(g.test.window.bases[g.test.window.rank] + g.base + kData));
+    if (!wait(callers, g.test.window, g.base + kFlag, Compare::greater_equal, messages * g.test.blocks)) return false;
+    g.verify(callers, round, reinterpret_cast<const u64*>(g.test.window.bases[g.test.window.rank] + g.base + kData));
     return true;
   }
 };
@@ -98,32 +98,32 @@ struct Added {
 /// The flag beside the data.
 template <bool Lines>
 struct Packed {
-  template <class L>
-  static __device__ bool send(const Group& g, L level, u64 round) {
-    g.fill(level, round);
+  template <class ThreadGroup>
+  static __device__ bool send(const Group& g, ThreadGroup callers, u64 round) {
+    g.fill(callers, round);
     const u32 to = 1 - g.test.window.rank;
     const u64 count = g.test.bytes / 8;
-    if constexpr (Lines) return put_ll128(level, g.test.window, to, g.base, g.source(), count, round + 1);
-    return put_ll(level, g.test.window, to, g.base, g.source(), count, static_cast<u32>(round + 1));
+    if constexpr (Lines) return put_ll128(callers, g.test.window, to, g.base, g.source(), count, round + 1);
+    return put_ll(callers, g.test.window, to, g.base, g.source(), count, static_cast<u32>(round + 1));
   }
-  template <class L>
-  static __device__ bool receive(const Group& g, L level, u64 round) {
+  template <class ThreadGroup>
+  static __device__ bool receive(const Group& g, ThreadGroup callers, u64 round) {
     const u64 count = g.test.bytes / 8;
     bool ok;
     if constexpr (Lines) {
-      ok = take_ll128(level, g.test.window, g.base, g.source(), count, round + 1);
+      ok = take_ll128(callers, g.test.window, g.base, g.source(), count, round + 1);
     } else {
-      ok = take_ll(level, g.test.window, g.base, g.source(), count, static_cast<u32>(round + 1));
+      ok = take_ll(callers, g.test.window, g.base, g.source(), count, static_cast<u32>(round + 1));
     }
-    if (ok) g.verify(level, round, g.source());
+    if (ok) g.verify(callers, round, g.source());
     return ok;
   }
 };
 
-template <class Form, class L>
-__device__ void pass_messages(const Litmus& test, L level, const Group& group) {
+template <class Form, class ThreadGroup>
+__device__ void pass_messages(const Litmus& test, ThreadGroup callers, const Group& group) {
   for (u64 round = 0; round < test.rounds; ++round) {
-    if (!(group.sends(round) ? Form::send(group, level, round) : Form::receive(group, level, round))) return;
+    if (!(group.sends(round) ? Form::send(group, callers, round) : Form::receive(group, callers, round))) return;
   }
 }
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "devices/program/solo_run.hpp"
+#include "devices/program/one_thread_run.hpp"
 #include "model/random.hpp"
 
 namespace thalweg::model {
@@ -63,17 +63,18 @@ class One {
     state_.assign(state_bytes(steps_.size()) / sizeof(uint64_t), 0);
     device::ProgramState& state = *state_at();
     state.runs = before;
-    if (shape_.form.known() && blocks_ > 1) state.arrived = before * blocks_ * device::kOneArrived;
+    if (shape_.specialised.known() && blocks_ > 1) state.arrived = before * blocks_ * device::kOneArrived;
     auto* const words = reinterpret_cast<uint64_t*>(&state + 1);
-    for (size_t i = 0; !shape_.form.known() && i < steps_.size(); ++i) words[i] = static_cast<uint32_t>(before * blocks_);
-    for (uint32_t role = 0; role < blocks_; ++role) roles()[role] = 2 * before;
+    for (size_t i = 0; !shape_.specialised.known() && i < steps_.size(); ++i)
+      words[i] = static_cast<uint32_t>(before * blocks_);
+    for (uint32_t block = 0; block < blocks_; ++block) owner_words()[block] = 2 * before;
     run_ = {steps_, after_, 0, reinterpret_cast<uint64_t>(state_.data()), {&state.poison, &failure, &abort, ~0ull >> 1},
             shape_};
     return true;
   }
   void launch() {
-    for (uint32_t role = 0; role < blocks_; ++role) {
-      alive_.push_back(std::make_unique<SoloRun<device::DirectMachine>>(device::DirectMachine(), run_, role));
+    for (uint32_t block = 0; block < blocks_; ++block) {
+      alive_.push_back(std::make_unique<OneThreadBlock<device::DirectMachine>>(device::DirectMachine(), run_, block));
     }
   }
   size_t alive() const { return alive_.size(); }
@@ -84,14 +85,14 @@ class One {
   uint32_t blocks() const { return blocks_; }
   uint64_t finished() { return state_at()->runs; }
   uint64_t in_vain() { return *device::vain_word(state_at(), static_cast<uint32_t>(steps_.size())); }
-  uint64_t role(uint32_t which) { return roles()[which]; }
+  uint64_t owner_word(uint32_t which) { return owner_words()[which]; }
 
   device::Failure failure{};
   device::u64 abort = 0;
 
  private:
   device::ProgramState* state_at() { return reinterpret_cast<device::ProgramState*>(state_.data()); }
-  device::u64* roles() { return device::role_words(state_at(), static_cast<uint32_t>(steps_.size())); }
+  device::u64* owner_words() { return device::owner_words(state_at(), static_cast<uint32_t>(steps_.size())); }
 
   uint32_t blocks_;
   std::vector<Step> steps_;
@@ -99,7 +100,7 @@ class One {
   std::vector<uint64_t> state_;
   ProgramShape shape_;
   ProgramRun run_;
-  std::vector<std::unique_ptr<SoloRun<device::DirectMachine>>> alive_;
+  std::vector<std::unique_ptr<OneThreadBlock<device::DirectMachine>>> alive_;
 };
 
 class Site {
@@ -284,8 +285,8 @@ void Site::check_counts(uint32_t good, uint32_t bad) {
   for (One& one : programs_) {
     if (one.finished() != p_.before + good) wrong(good + bad - 1, "its runs are not counted");
     if (one.in_vain() != uint64_t{bad} * one.blocks()) wrong(good + bad - 1, "blocks that came in vain are not counted");
-    for (uint32_t role = 0; role < one.blocks() && bad == 0; ++role) {
-      if (one.role(role) != 2 * (p_.before + good)) wrong(good - 1, "a block's role is not free");
+    for (uint32_t block = 0; block < one.blocks() && bad == 0; ++block) {
+      if (one.owner_word(block) != 2 * (p_.before + good)) wrong(good - 1, "a block is not free");
     }
   }
 }

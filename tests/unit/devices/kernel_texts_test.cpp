@@ -10,11 +10,11 @@
 
 #include "devices/kernels/block_group.hpp"
 #include "devices/kernels/copies.hpp"
-#include "devices/kernels/forms.hpp"
-#include "devices/kernels/resident.hpp"
+#include "devices/kernels/persistent.hpp"
+#include "devices/kernels/specialised.hpp"
 #include "devices/kernels/words.hpp"
 #include "devices/program.hpp"
-#include "devices/program/form_of.hpp"
+#include "devices/program/specialised_of.hpp"
 
 namespace thalweg::impl::kernels {
 namespace {
@@ -177,23 +177,23 @@ TEST(KernelTexts, ProgramsInlineAndPlaced) {
   EXPECT_EQ(prepared.failure.code, 0);
 }
 
-template <Look kLook, Move kMove>
+template <Poll kPoll, Move kMove>
 void run_as(Prepared& prepared) {
-  prepared.common.form = form_of(prepared.steps, prepared.after);
-  ASSERT_TRUE(prepared.common.form.look == kLook && prepared.common.form.move == kMove);
-  FormShared shared;
+  prepared.common.specialised = specialised_of(prepared.steps, prepared.after);
+  ASSERT_TRUE(prepared.common.specialised.poll == kPoll && prepared.common.specialised.move == kMove);
+  SpecialisedShared shared;
   std::memset(static_cast<void*>(&shared), 0xaa, sizeof shared);
-  run_form<kLook, kMove>(prepared.inlined<SmallProgram>(), prepared.common, shared);
+  run_specialised<kPoll, kMove>(prepared.inlined<SmallProgram>(), prepared.common, shared);
   EXPECT_EQ(prepared.failure.code, 0);
 }
 
-TEST(KernelTexts, FormsOfACopyBehindAWait) {
+TEST(KernelTexts, SpecialisedKernelsOfACopyBehindAWait) {
   Bytes a(777), b(777), c(778);
   u64 there = 1, word = 0, both = 0;
   std::vector<device::Step> steps = {wait_step(&there, 1), copy_step(b, a, &word)};
   steps[1].after_count = 1;
   Prepared one(steps, {0});
-  run_as<Look::wait, Move::sides>(one);
+  run_as<Poll::wait, Move::sides>(one);
   EXPECT_EQ(std::memcmp(b.data(), a.data(), a.size()), 0);
   EXPECT_EQ(word, 1u);
   EXPECT_EQ(one.common.program.state->runs, 1u);
@@ -204,27 +204,27 @@ TEST(KernelTexts, FormsOfACopyBehindAWait) {
   list[0].recv_buffer = 0;
   list[1].recv_buffer = 1;  // the number of its first piece
   Prepared two(list);
-  two.common.form = form_of(two.steps, two.after);
+  two.common.specialised = specialised_of(two.steps, two.after);
   std::memset(b.data(), 0, b.size());
-  two.common.form.items = 2;
-  FormShared shared;
-  run_form<Look::none, Move::list>(two.inlined<SmallProgram>(), two.common, shared);
+  two.common.specialised.items = 2;
+  SpecialisedShared shared;
+  run_specialised<Poll::none, Move::list>(two.inlined<SmallProgram>(), two.common, shared);
   EXPECT_EQ(std::memcmp(b.data(), a.data(), a.size()), 0);
   EXPECT_EQ(std::memcmp(d.data(), c.data(), c.size()), 0);
   EXPECT_EQ(both, 1u);
 }
 
-TEST(KernelTexts, AResidentBlockDoesItsCommandsAndEnds) {
-  static resident::Shared shared;
+TEST(KernelTexts, APersistentBlockDoesItsCommandsAndEnds) {
+  static persistent::Shared shared;
   std::memset(static_cast<void*>(&shared), 0, sizeof shared);
   Bytes a(5000), b(5000);
-  const resident::Command commands[] = {
+  const persistent::Command commands[] = {
       {at(b.data()), at(a.data()), 100, 1}, {at(b.data() + 100), at(a.data() + 100), 4900, 1}, {}};
   for (u32 position = 0; position < 3; ++position) {
-    for (u32 i = 0; i < resident::kWords; ++i)
-      shared.slots[position].words[i] = resident::word_of(commands[position], i, resident::tag_of(position));
+    for (u32 i = 0; i < persistent::kWords; ++i)
+      shared.slots[position].words[i] = persistent::word_of(commands[position], i, persistent::tag_of(position));
   }
-  ResidentShared block{};
+  PersistentShared block{};
   stay<1>({&shared, 1, 0, 1'000'000'000, 2'000'000'000, 1}, block);
   EXPECT_EQ(std::memcmp(b.data(), a.data(), a.size()), 0);
   EXPECT_EQ(shared.started[0], 1u);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs on emulated devices: order of their stores, kernel slots, what is refused. tests/gpu has what holds everywhere.
 #include "devices/emulated/machine.hpp"
-#include "devices/program/solo_run.hpp"
+#include "devices/program/one_thread_run.hpp"
 #include "tests/gpu/program_tools.hpp"
 #include "tests/unit/devices/emulated_tools.hpp"
 
@@ -18,10 +18,10 @@ using programs::Written;
 /// The blocks of one run, each with its stores; `seen` is called whenever one more of them shows.
 struct Blocks {
   struct One {
-    One(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences, uint32_t role)
-        : memory(&device, skip_fences), block(Machine(memory), run, role) {}
+    One(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences, uint32_t block)
+        : memory(&device, skip_fences), block(Machine(memory), run, block) {}
     BlockMemory memory;
-    SoloRun<Machine> block;
+    OneThreadBlock<Machine> block;
     bool over = false;
   };
   Blocks(const EmulatedDevice& device, const ProgramRun& run, bool skip_fences, const std::function<void()>& seen) {
@@ -103,7 +103,7 @@ TEST(EmulatedPrograms, AWaitHoldsASlotUntilItsLimit) {
     waits.prepare(slots == 1 ? 50'000'000 : 20'000'000'000);
     gives.prepare();
     waits.trigger();
-    while (waits.role_word(0) == 0) std::this_thread::yield();  // it has the first slot
+    while (waits.owner_word(0) == 0) std::this_thread::yield();  // it has the first slot
     gives.trigger();
     waits.finish();
     gives.finish();

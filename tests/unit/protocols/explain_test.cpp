@@ -35,10 +35,10 @@ class Explain : public ::testing::Test {
  protected:
   static constexpr size_t kLength = 5001;
 
-  void connect(uint32_t features, unsigned resident_blocks = 0) {
+  void connect(uint32_t features, unsigned persistent_blocks = 0) {
     FakeOptions options;
     options.features = features;
-    world = std::make_unique<World>(options, seed(), 64u << 20, false, ResidentOptions{resident_blocks, 1'000'000});
+    world = std::make_unique<World>(options, seed(), 64u << 20, false, PersistentOptions{persistent_blocks, 1'000'000});
     if (local()) world->la->peer.incarnation = world->lb->peer.incarnation = 11;
     world->connect();
   }
@@ -149,15 +149,15 @@ TEST_F(Explain, EnginesNeedNoPeerAccessWithinAProcess) {
   }
 }
 
-TEST_F(Explain, TheResidentKernelNeedsPeerAccessWithinAProcess) {
+TEST_F(Explain, ThePersistentKernelNeedsPeerAccessWithinAProcess) {
   connect(kLinkSameProcess, 2);
   const auto put_to = [&](MemoryKind kind, Device& device) {
     OpDesc op = one_sided(Verb::put, remote(kind, device, false), MemoryKind::emulated, near_device());
     op.length = 8;
     return op;
   };
-  EXPECT_TRUE(says(put_to(MemoryKind::emulated, near_device()), "chosen: direct, by the resident kernel while it runs"));
-  EXPECT_TRUE(says(put_to(MemoryKind::managed, far_device()), "chosen: direct, by the resident kernel while it runs"));
+  EXPECT_TRUE(says(put_to(MemoryKind::emulated, near_device()), "chosen: direct, by the persistent kernel while it runs"));
+  EXPECT_TRUE(says(put_to(MemoryKind::managed, far_device()), "chosen: direct, by the persistent kernel while it runs"));
   EXPECT_TRUE(says(put_to(MemoryKind::emulated, far_device()), "chosen: direct"));
 }
 

@@ -11,9 +11,9 @@ constexpr uint64_t kMuch = 2u << 20;
 
 DeviceCopies one(uint64_t row, uint64_t rows = 1) { return {true, true, row, rows}; }
 
-DeviceCopies with_resident(uint64_t row, uint64_t rows = 1) {
+DeviceCopies with_persistent(uint64_t row, uint64_t rows = 1) {
   DeviceCopies copies = one(row, rows);
-  copies.resident_most = 4096;
+  copies.persistent_most = 4096;
   return copies;
 }
 
@@ -46,15 +46,15 @@ TEST(DeviceCopies, MuchThatGoesAgainstAnEngineIsAKernels) {
   }
 }
 
-TEST(DeviceCopies, SmallOnesAreTheResidentKernelsWhileItIsFree) {
-  EXPECT_EQ(copy_by(with_resident(4096), kMuch), CopyBy::resident);
-  EXPECT_EQ(copy_by(with_resident(4097), kMuch), CopyBy::engine);
-  EXPECT_EQ(copy_by(with_resident(64, 2), kMuch), CopyBy::engine) << "one row";
+TEST(DeviceCopies, SmallOnesAreThePersistentKernelsWhileItIsFree) {
+  EXPECT_EQ(copy_by(with_persistent(4096), kMuch), CopyBy::persistent);
+  EXPECT_EQ(copy_by(with_persistent(4097), kMuch), CopyBy::engine);
+  EXPECT_EQ(copy_by(with_persistent(64, 2), kMuch), CopyBy::engine) << "one row";
   EXPECT_EQ(copy_by(one(8), kMuch), CopyBy::engine) << "the context asked for none";
-  DeviceCopies copies = with_resident(8);
-  copies.resident_free = false;
+  DeviceCopies copies = with_persistent(8);
+  copies.persistent_free = false;
   EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine);
-  copies = with_resident(8);
+  copies = with_persistent(8);
   copies.kernels = false;
   EXPECT_EQ(copy_by(copies, kMuch), CopyBy::engine);
 }

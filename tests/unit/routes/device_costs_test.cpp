@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 #include "routes/cost_file.hpp"
 #include "routes/device_cost_file.hpp"
 #include "routes/device_table.hpp"
@@ -342,20 +342,20 @@ TEST_F(DeviceCostsOf, ProcessesThatStartAtOnceShareThem) {
   }
 }
 
-TEST_F(DeviceCostsOf, AResidentKernelsAreMeasuredWhereOneIsAskedFor) {
+TEST_F(DeviceCostsOf, APersistentKernelsAreMeasuredWhereOneIsAskedFor) {
   const auto device = open_device(0);
-  std::shared_ptr<Resident> resident;
-  ASSERT_EQ(Resident::open(*device, {2, ResidentOptions::kLongest}, &resident), TW_OK) << last_error();
-  const uint32_t bit = bit_of(&DeviceCosts::resident);
+  std::shared_ptr<PersistentCopier> persistent;
+  ASSERT_EQ(PersistentCopier::open(*device, {2, PersistentOptions::kLongest}, &persistent), TW_OK) << last_error();
+  const uint32_t bit = bit_of(&DeviceCosts::persistent);
   DeviceCosts costs;
   for (unsigned attempts = 0; attempts < 100 && (costs.measured & bit) == 0; ++attempts) {
     DeviceTable table;
     table.open(costs_);
-    costs = table.of(*device, *resident);
+    costs = table.of(*device, *persistent);
   }
   if ((costs.measured & bit) == 0) GTEST_SKIP() << last_error();
-  EXPECT_GE(costs.resident.fixed, 1);
-  EXPECT_GT(resident->taken(), 0u);
+  EXPECT_GE(costs.persistent.fixed, 1);
+  EXPECT_GT(persistent->taken(), 0u);
   std::vector<ModelCosts> kept;
   ASSERT_EQ(load_device_costs(path(), &kept), TW_OK) << last_error();
   ASSERT_EQ(kept.size(), 1u);
@@ -364,16 +364,16 @@ TEST_F(DeviceCostsOf, AResidentKernelsAreMeasuredWhereOneIsAskedFor) {
 
 // ------------------------------------------------------------------------------------------------ what follows
 
-TEST(DeviceCostsFollow, AResidentKernelTakesWhatItCopiesForLess) {
+TEST(DeviceCostsFollow, APersistentKernelTakesWhatItCopiesForLess) {
   DeviceCosts costs;
-  costs.resident = {3000, 0.02};
-  costs.resident_block = 0;
+  costs.persistent = {3000, 0.02};
+  costs.persistent_block = 0;
   costs.nvlink_write = {7000, 0.01};
-  EXPECT_EQ(resident_most(costs, DeviceLink::nvlink, 1), 400'000u);
+  EXPECT_EQ(persistent_most(costs, DeviceLink::nvlink, 1), 400'000u);
   costs.nvlink_write.fixed = 2000;  // an engine that starts sooner
-  EXPECT_EQ(resident_most(costs, DeviceLink::nvlink, 1), 0u);
+  EXPECT_EQ(persistent_most(costs, DeviceLink::nvlink, 1), 0u);
   costs.pcie_write = {5000, 0.03};  // and one that is slower for each byte
-  EXPECT_EQ(resident_most(costs, DeviceLink::pcie, 1), 1u << 20);
+  EXPECT_EQ(persistent_most(costs, DeviceLink::pcie, 1), 1u << 20);
 }
 
 }  // namespace

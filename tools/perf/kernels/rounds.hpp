@@ -11,69 +11,69 @@ namespace perf {
 
 /// put, then signal.
 struct PutForm {
-  template <class L>
-  static THALWEG_DEVICE bool send(const Rounds& r, L level, u64 round) {
+  template <class ThreadGroup>
+  static THALWEG_DEVICE bool send(const Rounds& r, ThreadGroup group, u64 round) {
     using namespace thalweg::device;
     const u32 there = 1 - r.data.rank;
-    if (r.bytes != 0 && !put(level, r.data, there, r.to, reinterpret_cast<const unsigned char*>(r.from), r.bytes)) return false;
-    return signal(level, r.flags, there, r.flag, round);
+    if (r.bytes != 0 && !put(group, r.data, there, r.to, reinterpret_cast<const unsigned char*>(r.from), r.bytes)) return false;
+    return signal(group, r.flags, there, r.flag, round);
   }
-  template <class L>
-  static THALWEG_DEVICE bool take(const Rounds& r, L level, u64 round) {
+  template <class ThreadGroup>
+  static THALWEG_DEVICE bool take(const Rounds& r, ThreadGroup group, u64 round) {
     using namespace thalweg::device;
-    return wait(level, r.flags, r.flag, Compare::greater_equal, round, round);
+    return wait(group, r.flags, r.flag, Compare::greater_equal, round, round);
   }
 };
 
 /// Rows of doubles, then signal.
 struct StridedForm : PutForm {
-  template <class L>
-  static THALWEG_DEVICE bool send(const Rounds& r, L level, u64 round) {
+  template <class ThreadGroup>
+  static THALWEG_DEVICE bool send(const Rounds& r, ThreadGroup group, u64 round) {
     using namespace thalweg::device;
     const u32 there = 1 - r.data.rank;
     const auto* const from = reinterpret_cast<const double*>(r.from);
-    return strided_put(level, r.data, there, r.to, r.to_pitch, from, r.from_pitch, r.width, r.rows) &&
-           signal(level, r.flags, there, r.flag, round);
+    return strided_put(group, r.data, there, r.to, r.to_pitch, from, r.from_pitch, r.width, r.rows) &&
+           signal(group, r.flags, there, r.flag, round);
   }
 };
 
 /// The flag beside the data, in the same store. The answer says that the room is free again.
 struct LlForm {
-  template <class L>
-  static THALWEG_DEVICE bool send(const Rounds& r, L level, u64 round) {
+  template <class ThreadGroup>
+  static THALWEG_DEVICE bool send(const Rounds& r, ThreadGroup group, u64 round) {
     using namespace thalweg::device;
     const auto* const from = reinterpret_cast<const u32*>(r.from);
-    return put_ll(level, r.data, 1 - r.data.rank, r.to, from, r.bytes / sizeof(u32), static_cast<u32>(round));
+    return put_ll(group, r.data, 1 - r.data.rank, r.to, from, r.bytes / sizeof(u32), static_cast<u32>(round));
   }
-  template <class L>
-  static THALWEG_DEVICE bool take(const Rounds& r, L level, u64 round) {
+  template <class ThreadGroup>
+  static THALWEG_DEVICE bool take(const Rounds& r, ThreadGroup group, u64 round) {
     using namespace thalweg::device;
     auto* const to = reinterpret_cast<u32*>(r.recv_buffer);
-    return take_ll(level, r.data, r.to, to, r.bytes / sizeof(u32), static_cast<u32>(round), round);
+    return take_ll(group, r.data, r.to, to, r.bytes / sizeof(u32), static_cast<u32>(round), round);
   }
 };
 
-template <class Form, class L>
-THALWEG_DEVICE bool round_of(const Rounds& r, L level, u64 round) {
-  if (r.leads && !Form::send(r, level, round)) return false;
-  if (!Form::take(r, level, round)) return false;
-  return r.leads || Form::send(r, level, round);
+template <class Form, class ThreadGroup>
+THALWEG_DEVICE bool round_of(const Rounds& r, ThreadGroup group, u64 round) {
+  if (r.leads && !Form::send(r, group, round)) return false;
+  if (!Form::take(r, group, round)) return false;
+  return r.leads || Form::send(r, group, round);
 }
 
-template <class Form, class L>
-THALWEG_DEVICE void play(const Rounds& r, L level) {
+template <class Form, class ThreadGroup>
+THALWEG_DEVICE void play(const Rounds& r, ThreadGroup group) {
   const thalweg::device::DirectMachine m;
   u64 start = 0;
   for (u32 i = 0; i < r.warm + r.rounds; ++i) {
     if (i == r.warm) start = m.nanoseconds();
-    if (!round_of<Form>(r, level, r.before + i + 1)) return;
+    if (!round_of<Form>(r, group, r.before + i + 1)) return;
   }
-  if (level.leads()) m.store(r.took, m.nanoseconds() - start);
+  if (group.leads()) m.store(r.took, m.nanoseconds() - start);
 }
 
 /// The next receive is posted while this message is answered; the last one leaves none.
-template <class L>
-THALWEG_DEVICE void play(const ChannelRounds& r, L level) {
+template <class ThreadGroup>
+THALWEG_DEVICE void play(const ChannelRounds& r, ThreadGroup group) {
   using namespace thalweg::device;
   const DirectMachine m;
   Sender<> out(r.send, r.send_guard);
@@ -81,15 +81,15 @@ THALWEG_DEVICE void play(const ChannelRounds& r, L level) {
   const auto* const from = reinterpret_cast<const unsigned char*>(r.from);
   const u32 all = r.warm + r.rounds;
   u64 start = 0;
-  if (!in.post(level, r.recv_buffer)) return;
+  if (!in.post(group, r.recv_buffer)) return;
   for (u32 i = 0; i < all; ++i) {
     if (i == r.warm) start = m.nanoseconds();
-    if (r.leads && !out.send(level, from, r.bytes, i)) return;
-    if (!in.take(level, i)) return;
-    if (i + 1 < all && !in.post(level, r.recv_buffer, i)) return;
-    if (!r.leads && !out.send(level, from, r.bytes, i)) return;
+    if (r.leads && !out.send(group, from, r.bytes, i)) return;
+    if (!in.take(group, i)) return;
+    if (i + 1 < all && !in.post(group, r.recv_buffer, i)) return;
+    if (!r.leads && !out.send(group, from, r.bytes, i)) return;
   }
-  if (level.leads()) m.store(r.took, m.nanoseconds() - start);
+  if (group.leads()) m.store(r.took, m.nanoseconds() - start);
 }
 
 /// Small puts: a block each. Large ones: all blocks together, one after the other.

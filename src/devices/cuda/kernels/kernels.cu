@@ -4,8 +4,8 @@
 #define THALWEG_DEVICE_CALL __host__ __device__ __forceinline__  // all in line, as devices/kernels/ wants it
 #include "devices/kernels/block_group.hpp"
 #include "devices/kernels/copies.hpp"
-#include "devices/kernels/forms.hpp"
-#include "devices/kernels/resident.hpp"
+#include "devices/kernels/specialised.hpp"
+#include "devices/kernels/persistent.hpp"
 #include "devices/kernels/words.hpp"
 
 namespace thalweg::impl::kernels {
@@ -21,8 +21,8 @@ extern "C" __global__ void thalweg_signal(const __grid_constant__ Ends ends) { g
 extern "C" __global__ void thalweg_atomic(const __grid_constant__ AtomicArguments atomic) { change(atomic); }
 extern "C" __global__ void thalweg_wait(const __grid_constant__ WaitArguments arguments) { wait(arguments); }
 
-THALWEG_KERNEL(thalweg_resident)(const __grid_constant__ resident::Arguments arguments) {
-  __shared__ ResidentShared shared;
+THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments arguments) {
+  __shared__ PersistentShared shared;
   stay<kThreads>(arguments, shared);
 }
 
@@ -35,30 +35,30 @@ THALWEG_PROGRAM(thalweg_program_small, SmallProgram, arguments.common)
 THALWEG_PROGRAM(thalweg_program_large, LargeProgram, arguments.common)
 THALWEG_PROGRAM(thalweg_program_placed, ProgramArguments, arguments)
 
-#define THALWEG_FORM(name, look, move, Arguments, common)            \
+#define THALWEG_SPECIALISED(name, poll, move, Arguments, common)            \
   THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) { \
-    __shared__ FormShared shared;                                    \
-    run_form<Look::look, Move::move>(arguments, common, shared);     \
+    __shared__ SpecialisedShared shared;                                    \
+    run_specialised<Poll::poll, Move::move>(arguments, common, shared);     \
   }
-#define THALWEG_LISTS(name, look)                                               \
-  THALWEG_FORM(name##_small, look, list, SmallProgram, arguments.common)        \
-  THALWEG_FORM(name##_large, look, list, LargeProgram, arguments.common)        \
-  THALWEG_FORM(name##_placed, look, list, ProgramArguments, arguments)
+#define THALWEG_LISTS(name, poll)                                               \
+  THALWEG_SPECIALISED(name##_small, poll, list, SmallProgram, arguments.common)        \
+  THALWEG_SPECIALISED(name##_large, poll, list, LargeProgram, arguments.common)        \
+  THALWEG_SPECIALISED(name##_placed, poll, list, ProgramArguments, arguments)
 #define THALWEG_MOVE(move)                                                        \
-  THALWEG_FORM(thalweg_form_##move, none, move, SmallProgram, arguments.common)         \
-  THALWEG_FORM(thalweg_form_wait_##move, wait, move, SmallProgram, arguments.common)    \
-  THALWEG_FORM(thalweg_form_take_##move, take, move, SmallProgram, arguments.common)
+  THALWEG_SPECIALISED(thalweg_specialised_##move, none, move, SmallProgram, arguments.common)         \
+  THALWEG_SPECIALISED(thalweg_specialised_wait_##move, wait, move, SmallProgram, arguments.common)    \
+  THALWEG_SPECIALISED(thalweg_specialised_take_##move, take, move, SmallProgram, arguments.common)
 
-THALWEG_FORM(thalweg_form_wait, wait, none, SmallProgram, arguments.common)
-THALWEG_FORM(thalweg_form_take, take, none, SmallProgram, arguments.common)
+THALWEG_SPECIALISED(thalweg_specialised_wait, wait, none, SmallProgram, arguments.common)
+THALWEG_SPECIALISED(thalweg_specialised_take, take, none, SmallProgram, arguments.common)
 THALWEG_MOVE(aligned)
 THALWEG_MOVE(rows4)
 THALWEG_MOVE(rows8)
 THALWEG_MOVE(rows16)
 THALWEG_MOVE(sides)
 THALWEG_MOVE(send)
-THALWEG_LISTS(thalweg_form_list, none)
-THALWEG_LISTS(thalweg_form_wait_list, wait)
-THALWEG_LISTS(thalweg_form_take_list, take)
+THALWEG_LISTS(thalweg_specialised_list, none)
+THALWEG_LISTS(thalweg_specialised_wait_list, wait)
+THALWEG_LISTS(thalweg_specialised_take_list, take)
 
 }  // namespace thalweg::impl::kernels

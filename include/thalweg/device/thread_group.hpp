@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who calls together: one thread, a warp, a block, or several blocks that share one transfer. A call at a level is made by
-// all of its threads with the same arguments; none of them may have left the kernel. On the host each level is one thread.
+// Who calls together: one thread, a warp, a block, or several blocks that share one transfer. A call of a thread group is made
+// by all of its threads with the same arguments; none of them may have left the kernel. On the host each is one thread.
 //
-// Members of a level: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier that says whether
-// every thread said yes; broadcast(), what thread 0 said, to all; crew_rank() of crew_size() threads that divide a transfer:
-// of Blocks those of all blocks; last(), a barrier that is true for exactly one thread, when everyone's part is done and that
-// thread's next release covers all of them; passed(), the same without the release; leads(), one thread of all; shared() by
-// several blocks; counting(), see Blocks; whole_warps.
+// Members of a thread group: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier that says
+// whether every thread said yes; broadcast(), what thread 0 said, to all; crew_rank() of crew_size() threads that divide a
+// transfer: of Blocks those of all blocks; last(), a barrier that is true for exactly one thread, when everyone's part is done
+// and that thread's next release covers all of them; passed(), the same without the release; leads(), one thread of all;
+// shared() by several blocks; counting(), see Blocks; whole_warps.
 #pragma once
 #include <thalweg/device/order.hpp>
 

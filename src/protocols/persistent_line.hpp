@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of one device that the device's resident kernel has. Small and few: what comes in numbers is gathered for an engine,
+// The copies of one device that the device's persistent kernel has. Small and few: what comes in numbers is gathered for an engine,
 // which takes it in one call.
 #pragma once
 #include <deque>
 #include <memory>
 
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 #include "protocols/device_queues.hpp"
 
 namespace thalweg::impl {
 
-class ResidentLine {
+class PersistentLine {
  public:
-  ResidentLine(std::shared_ptr<Resident> resident, uint64_t most) : resident_(std::move(resident)), most_(most) {}
-  ~ResidentLine();
-  ResidentLine(const ResidentLine&) = delete;
-  ResidentLine& operator=(const ResidentLine&) = delete;
+  PersistentLine(std::shared_ptr<PersistentCopier> persistent, uint64_t most)
+      : persistent_(std::move(persistent)), most_(most) {}
+  ~PersistentLine();
+  PersistentLine(const PersistentLine&) = delete;
+  PersistentLine& operator=(const PersistentLine&) = delete;
 
   bool has_room() const { return pending_.size() < kDepth && !is_error(broken_); }
   uint64_t most() const { return most_; }
@@ -37,7 +38,7 @@ class ResidentLine {
  private:
   static constexpr size_t kDepth = 4;
   struct UnderWay {
-    Resident::Ticket ticket;
+    PersistentCopier::Ticket ticket;
     Copy copy;
     DeviceQueues::Done done;
     void* token;
@@ -46,7 +47,7 @@ class ResidentLine {
   };
   Status look(UnderWay& one);
   void take(UnderWay& one, Status status, Ended* out);
-  const std::shared_ptr<Resident> resident_;
+  const std::shared_ptr<PersistentCopier> persistent_;
   const uint64_t most_;  // bytes; from there on an engine costs less
   std::deque<UnderWay> pending_;
   BreakWatch watch_;

@@ -40,7 +40,7 @@ __device__ void copy(char* to, const char* from, uint64_t length) {
   }
 }
 
-extern "C" __global__ void resident(Mailbox* box, uint64_t limit_ns) {
+extern "C" __global__ void persistent(Mailbox* box, uint64_t limit_ns) {
   __shared__ uint64_t to, from, length, go_on;
   const uint64_t start = nanoseconds();
   for (uint64_t turn = 1;; ++turn) {

@@ -5,23 +5,23 @@
 // A *block* runs every step once: those that move bytes in part, the others, if it is the first, on behalf of all. It walks over
 // its steps again and again and does what has become ready; pass() is one such walk and never waits. So:
 //
-//   No locking up. Whatever a step waits for, a block that is not done looks at it at every walk, whatever else it waits for;
+//   No locking up. Whatever a step waits for, a block that is not done polls it at every walk, whatever else it waits for;
 //   what is ready needs nothing but the block itself. If all blocks have room on the device at once, each step is done in all
 //   of them once its word has come and its `after` are done, by induction over the list, in which those come first. Programs
 //   that wait for each other therefore end, in whatever order they are written, unless no order at all would do.
 //
-//   One run at a time. Each block has a role and takes hold of it before anything else (hold.hpp).
+//   One run at a time. Each block becomes its number's owner before anything else (ownership.hpp).
 //
-//   Nothing baked. Run number and channel counts are read once the role is taken and advanced by the run itself.
+//   Nothing baked. Run number and channel counts are read once the block is owned and advanced by the run itself.
 //
-// Groups. On a GPU each thread of as many warps as there are steps for looks at a step, and everyone does what they find. On the
-// host the group is one thread, which looks at one step at a time. A Group has: lanes() (how many steps at a time: machine::kLanes for
-// each of its parts()); one_look (no program has more steps than that); lane() (at lanes() or beyond: does not look); leader(); sync(), a
-// barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, moving, found, stop): a barrier, after which
-// any_ready(), all_ready() (of those open), first_ready() (lanes(): none), found(lane) and stopped() are the same for all; step(i),
-// after(i); done(i), for lanes; mark(base, yes): the lane's step is done; share(base, part, role, blocks, item): of the part's ready
-// steps, those in which this thread has bytes to move; move(m, step, recv_buffer, ...) moves its share of one, to where it says or to a
-// receive buffer.
+// Groups. On a GPU each thread of as many warps as there are steps for polls a step, and everyone does what they find. On the
+// host the group is one thread, which polls one step at a time. A Group has: lanes() (how many steps at a time: machine::kLanes
+// for each of its parts()); one_poll (no program has more steps than that); lane() (at lanes() or beyond: does not poll);
+// leader(); sync(), a barrier; any(yes), one, too; tell(value): the leader's, for all; vote(ready, open, moving, found, stop):
+// a barrier, after which any_ready(), all_ready() (of those open), first_ready() (lanes(): none), found(lane) and stopped() are
+// the same for all; step(i), after(i); done(i), for lanes; mark(base, yes): the lane's step is done; share(base, part, block,
+// blocks, item): of the part's ready steps, those in which this thread has bytes to move; move(m, step, recv_buffer, ...) moves
+// its share of one, to where it says or to a receive buffer.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
@@ -54,28 +54,28 @@ struct Needs {
 };
 
 template <class M, class Group>
-class Executor {
+class ProgramExecutor {
  public:
-  THALWEG_DEVICE Executor(M m, Group group, const Program& program, u32 blocks, u32 role, u32 item)
+  THALWEG_DEVICE ProgramExecutor(M m, Group group, const Program& program, u32 blocks, u32 block, u32 item)
       : m_(m),
         group_(group),
         state_(program.state),
         guard_(program.guard),
         count_(program.step_count),
         blocks_(blocks),
-        role_(role),
+        block_(block),
         item_(item) {}
 
   /// False: there is nothing to do for this block, and it may leave.
   THALWEG_DEVICE bool begin() {
-    run_ = group_.tell(group_.leader() ? take_role(m_, guard_, state_, count_, blocks_, role_) : 0);
+    run_ = group_.tell(group_.leader() ? own_block(m_, guard_, state_, count_, blocks_, block_) : 0);
     if (run_ == kRefused) {
       if (group_.leader()) count_in_vain(m_, state_, count_, 1);
       return false;
     }
-    if (looks_at(group_.lane())) needs_ = needs(group_.lane());
+    if (polls(group_.lane())) needs_ = needs(group_.lane());
     if (!early()) return true;
-    if (!Group::one_look) group_.sync();  // what others have looked at must not be counted yet
+    if (!Group::one_poll) group_.sync();  // what others have polled must not be counted yet
     channels_ = group_.any(advance_channels());
     return true;
   }
@@ -86,7 +86,7 @@ class Executor {
     for (u32 base = first_; base < count_ && !over; base += group_.lanes()) {
       const u32 i = base + group_.lane();
       u64 found = 0;
-      const bool open = looks_at(i) && !group_.done(i);
+      const bool open = polls(i) && !group_.done(i);
       const bool ready = open && !stop_ && is_ready(i, &found);
       group_.vote(ready, open, ready && moves(kind_of(i)), found, stop_);
       over = group_.stopped();
@@ -95,21 +95,21 @@ class Executor {
         moved = true;
       }
       if (base == first_ && group_.all_ready()) first_ += group_.lanes();
-      if (Group::one_look) break;
+      if (Group::one_poll) break;
     }
     if (over || first_ >= count_) return leave();
-    if (group_.leader()) moved ? rest() : look_around();
+    if (group_.leader()) moved ? rest() : check_failure();
     return false;
   }
 
  private:
-  THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_look || count_ <= group_.lanes()); }
-  THALWEG_DEVICE bool looks_at(u32 i) const { return group_.lane() < group_.lanes() && i < count_; }
+  THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_poll || count_ <= group_.lanes()); }
+  THALWEG_DEVICE bool polls(u32 i) const { return group_.lane() < group_.lanes() && i < count_; }
   THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
   THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
   static THALWEG_DEVICE bool moves(StepKind kind) { return kind == StepKind::copy || kind == StepKind::send; }
   /// Each block sees for itself that it is done; of all other kinds the words tell.
-  static THALWEG_DEVICE bool only_looks(StepKind kind) { return kind == StepKind::wait || kind == StepKind::take; }
+  static THALWEG_DEVICE bool only_polls(StepKind kind) { return kind == StepKind::wait || kind == StepKind::take; }
 
   THALWEG_DEVICE Watch watch_slot(const u64* count, u64* const* slots, u64 offset) const {
     const u64 n = m_.load(count) + offset;
@@ -130,7 +130,7 @@ class Executor {
       case StepKind::wait:
         return {step.signal.word, value_in(step.signal, run_), step.compare};
       case StepKind::await:
-        return {role_ == 0 ? step.word : nullptr, run_ + 1, ge};
+        return {block_ == 0 ? step.word : nullptr, run_ + 1, ge};
       default:
         return {nullptr, 0, ge};
     }
@@ -139,7 +139,7 @@ class Executor {
   /// Whether what other blocks do of the earlier step has to be asked for. A message that has come is behind its credit.
   THALWEG_DEVICE bool is_far(const Step& step, const Step& earlier) const {
     const bool own_credit = earlier.kind == StepKind::post && step.kind == StepKind::take && earlier.end == step.end;
-    return !only_looks(earlier.kind) && !own_credit;
+    return !only_polls(earlier.kind) && !own_credit;
   }
 
   THALWEG_DEVICE Needs needs(u32 i) const {
@@ -153,10 +153,10 @@ class Executor {
     }
     return found;
   }
-  THALWEG_DEVICE Needs needs_of(u32 i) const { return Group::one_look || i < group_.lanes() ? needs_ : needs(i); }
+  THALWEG_DEVICE Needs needs_of(u32 i) const { return Group::one_poll || i < group_.lanes() ? needs_ : needs(i); }
 
   THALWEG_DEVICE StepKind kind_of(u32 i) const {
-    return Group::one_look || i < group_.lanes() ? needs_.kind : group_.step(i).kind;
+    return Group::one_poll || i < group_.lanes() ? needs_.kind : group_.step(i).kind;
   }
 
   THALWEG_DEVICE bool all_arrived(u32 earlier) const {
@@ -170,7 +170,7 @@ class Executor {
       if (!group_.done(group_.after(own.first_after + k))) return false;
     }
     if (own.far == Needs::kNone) return true;
-    bool all = true;  // other blocks' shares; one look need not wait for the one before
+    bool all = true;  // other blocks' shares; one poll need not wait for the one before
     if (own.far != Needs::kSeveral) all = all_arrived(own.far);
     for (u32 k = 0; own.far == Needs::kSeveral && k < own.after_count; ++k) {
       const u32 earlier = group_.after(own.first_after + k);
@@ -183,7 +183,7 @@ class Executor {
   /// *found: what the word held; of a post, its number.
   THALWEG_DEVICE bool is_ready(u32 i, u64* found) const {
     const Needs own = needs_of(i);
-    if (role_ != 0 && !moves(own.kind) && !only_looks(own.kind)) return true;  // the first block's
+    if (block_ != 0 && !moves(own.kind) && !only_polls(own.kind)) return true;  // the first block's
     if (!after_done(i, own)) return false;
     if (own.watch.word == nullptr) return true;
     *found = m_.acquire(own.watch.word);
@@ -208,10 +208,10 @@ class Executor {
   }
 
   THALWEG_DEVICE void move_part(u32 base, u32 part) {
-    for (machine::LaneMask rest = group_.share(base, part, role_, blocks_, item_); rest != 0; rest &= rest - 1) {
+    for (machine::LaneMask rest = group_.share(base, part, block_, blocks_, item_); rest != 0; rest &= rest - 1) {
       const u32 lane = part * machine::kLanes + machine::lowest(rest);
       const Step& step = group_.step(base + lane);
-      group_.move(m_, step, step.kind == StepKind::send ? recv_buffer(step, group_.found(lane)) : nullptr, role_, blocks_,
+      group_.move(m_, step, step.kind == StepKind::send ? recv_buffer(step, group_.found(lane)) : nullptr, block_, blocks_,
                   item_);
     }
   }
@@ -223,7 +223,7 @@ class Executor {
   /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
   THALWEG_DEVICE bool complete(u32 i, u64 found, i64 status) {
     const Step& step = group_.step(i);
-    if (only_looks(step.kind)) {
+    if (only_polls(step.kind)) {
       if (step.kind == StepKind::wait || slot_info(found) == 0) return true;
       fail(m_, guard_, -static_cast<i64>(slot_info(found)), i, step.operand, slot_info(found));
       return false;
@@ -233,7 +233,7 @@ class Executor {
       if (step.kind == StepKind::send || step.signal.word != nullptr) m_.fence();
       return finish_move(step, i, found, status);
     }
-    if (role_ != 0) return true;
+    if (block_ != 0) return true;
     if (step.kind != StepKind::await && (step.kind != StepKind::post || step.after_count != 0)) m_.fence();
     if (step.kind == StepKind::post && step.after_count != 0) give_credit(step, found);
     if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);
@@ -259,7 +259,7 @@ class Executor {
   }
 
   THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {
-    if (role_ != 0) return;
+    if (block_ != 0) return;
     write_credit<Publish::fenced>(m_, static_cast<RecvEnd*>(step.end), n, step.recv_buffer);
   }
 
@@ -295,7 +295,7 @@ class Executor {
   /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
   THALWEG_DEVICE bool advance_channels() const {
     bool any = false;
-    for (u32 i = group_.lane(); looks_at(i); i += group_.lanes()) {  // each step by one lane
+    for (u32 i = group_.lane(); polls(i); i += group_.lanes()) {  // each step by one lane
       const Step& step = group_.step(i);
       u64* count = nullptr;
       if (step.kind == StepKind::send) count = &static_cast<SendEnd*>(step.end)->count;
@@ -309,13 +309,13 @@ class Executor {
   }
 
   THALWEG_DEVICE void rest() {
-    looks_ = 0;
+    polls_ = 0;
     since_ = 0;
   }
   /// The leader, when nothing was ready: has the run failed elsewhere, been aborted, or taken too long?
-  THALWEG_DEVICE void look_around() {
-    if (++looks_ % kLooksPerClock != 0) return;
-    const TimeoutCheck timeout = check_timeout(m_, guard_, since_, looks_ / kLooksPerClock - 1);
+  THALWEG_DEVICE void check_failure() {
+    if (++polls_ % kPollsPerClock != 0) return;
+    const TimeoutCheck timeout = check_timeout(m_, guard_, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     stop_ = timeout.code != 0;
     if (timeout.code != kPoisoned) code_ = timeout.code;
@@ -326,7 +326,7 @@ class Executor {
     for (u32 base = 0; base < count_; base += group_.lanes()) {
       const u32 i = base + group_.lane();
       u64 found = 0;
-      const bool open = looks_at(i) && !group_.done(i);
+      const bool open = polls(i) && !group_.done(i);
       const bool waits = open && after_done(i, needs_of(i)) && !is_ready(i, &found);
       group_.vote(waits, open, false, found, false);
       if (!group_.any_ready()) continue;
@@ -367,20 +367,20 @@ class Executor {
     m_.store(failed ? &state_->closed : &state_->runs, run_ + 1);
     if (failed) count_in_vain(m_, state_, count_, blocks_);
     if (channels_) m_.fence_near();
-    let_go(m_, state_, count_, blocks_, run_, !closed, 0, 1);
+    release_blocks(m_, state_, count_, blocks_, run_, !closed, 0, 1);
   }
 
   const M m_;
   Group group_;
   ProgramState* const state_;
   const Guard guard_;
-  const u32 count_, blocks_, role_, item_;
+  const u32 count_, blocks_, block_, item_;
   u64 run_ = 0;
   Needs needs_{};  // of the step numbered as this lane is
   u32 first_ = 0;  // steps before it are done
   bool channels_ = false;
   bool stop_ = false;
-  u32 looks_ = 0;
+  u32 polls_ = 0;
   u64 since_ = 0;
   i64 code_ = 0;  // of the leader
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run of a program at a time.
 //
-// Each block of a launch has a role, its number, and a word for it behind ProgramState. It takes hold of that word by setting
-// its lowest bit; who finds the bit set is refused and does nothing. The other bits count runs, so that holding a role also
-// says which run it is of. The last block to leave lets go of all roles at once. With two launches at once a run may be done by
-// blocks of both: nothing that is baked into a graph could tell its replays apart, and each role is still played once. A
+// Each block of a launch has a number, and a word for it behind ProgramState. It takes hold of that word by setting
+// its lowest bit; who finds the bit set is refused and does nothing. The other bits count runs, so that owning a block also
+// says which run it is of. The last block to leave releases all of them at once. With two launches at once a run may be done by
+// blocks of both: nothing that is baked into a graph could tell its replays apart, and each block's part is still done once. A
 // refusal closes a program of several blocks behind the run that is under way, because blocks that were not refused would begin
 // another one that is never whole. So does a failure. A closed program stays so until its state is zeroed.
 //
@@ -16,14 +16,14 @@
 namespace thalweg::device {
 
 constexpr i64 kBusy = -108;            // as tw_status
-constexpr u64 kClosed = u64{1} << 62;  // of a role's word
+constexpr u64 kClosed = u64{1} << 62;  // of a block's word
 constexpr u64 kRefused = ~u64{0};
-constexpr u32 kMostRoles = 64;
+constexpr u32 kMostOwners = 64;
 
-THALWEG_DEVICE u64* role_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
+THALWEG_DEVICE u64* owner_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
 /// Blocks that came in vain.
-THALWEG_DEVICE u64* vain_word(ProgramState* state, u32 steps) { return role_words(state, steps) + kMostRoles; }
-/// The last thing that they do; before a failed run lets go of its roles.
+THALWEG_DEVICE u64* vain_word(ProgramState* state, u32 steps) { return owner_words(state, steps) + kMostOwners; }
+/// The last thing that they do; before a failed run releases its blocks.
 template <class M>
 THALWEG_DEVICE void count_in_vain(M m, ProgramState* state, u32 steps, u32 blocks) {
   m.fence();
@@ -45,9 +45,9 @@ THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps,
 
 /// Of the run that this block is of, the number; kRefused: it does nothing, and is to count_in_vain().
 template <class M>
-THALWEG_DEVICE u64 take_role(M m, const Guard& guard, ProgramState* state, u32 steps, u32 blocks, u32 role) {
+THALWEG_DEVICE u64 own_block(M m, const Guard& guard, ProgramState* state, u32 steps, u32 blocks, u32 block) {
   const u64 first_shut = blocks > 1 ? m.load(&state->closed) : 0;  // under way together with the next one
-  const u64 before = machine::take_lowest_bit(m, role_words(state, steps) + role), run = before / 2;
+  const u64 before = machine::take_lowest_bit(m, owner_words(state, steps) + block), run = before / 2;
   const bool closed = (before & kClosed) != 0 || (first_shut != 0 && run >= first_shut);
   if (closed || (before & 1) != 0) return refuse(m, guard, state, steps, blocks, closed, run);
   return run;
@@ -55,9 +55,9 @@ THALWEG_DEVICE u64 take_role(M m, const Guard& guard, ProgramState* state, u32 s
 
 /// By each of `lanes` threads of the last block: behind what this run counted, if it counted anything that the next one reads.
 template <class M>
-THALWEG_DEVICE void let_go(M m, ProgramState* state, u32 steps, u32 blocks, u64 run, bool open, u32 lane, u32 lanes) {
-  u64* const words = role_words(state, steps);
-  for (u32 role = lane; role < blocks; role += lanes) m.store(words + role, open ? 2 * run + 2 : kClosed | 1);
+THALWEG_DEVICE void release_blocks(M m, ProgramState* state, u32 steps, u32 blocks, u64 run, bool open, u32 lane, u32 lanes) {
+  u64* const words = owner_words(state, steps);
+  for (u32 block = lane; block < blocks; block += lanes) m.store(words + block, open ? 2 * run + 2 : kClosed | 1);
 }
 
 /// What a signal, or a wait for one, means in a run.

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Giving copies to a resident kernel and finding them done.
-#include "protocols/resident_line.hpp"
+// Giving copies to a persistent kernel and finding them done.
+#include "protocols/persistent_line.hpp"
 
 #include <utility>
 
 namespace thalweg::impl {
 
-ResidentLine::~ResidentLine() {
+PersistentLine::~PersistentLine() {
   for (UnderWay& one : pending_) {
-    if (!one.taken) resident_->forget(one.ticket);
+    if (!one.taken) persistent_->forget(one.ticket);
   }
 }
 
-bool ResidentLine::submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceVisit> visit) {
+bool PersistentLine::submit(const Copy& copy, DeviceQueues::Done done, void* token, std::shared_ptr<DeviceVisit> visit) {
   UnderWay& one = pending_.emplace_back();
   one.copy = copy;
   one.done = done;
   one.token = token;
   one.visit = std::move(visit);
-  if (resident_->copy(copy.to, copy.from, copy.width, &one.ticket) == TW_OK) return true;
+  if (persistent_->copy(copy.to, copy.from, copy.width, &one.ticket) == TW_OK) return true;
   pending_.pop_back();
   return false;
 }
 
-Status ResidentLine::look(UnderWay& one) {
-  const Status status = is_error(broken_) ? broken_ : resident_->look(one.ticket);
-  if (status == TW_IN_PROGRESS && watch_.due()) broken_ = resident_->ask();
+Status PersistentLine::look(UnderWay& one) {
+  const Status status = is_error(broken_) ? broken_ : persistent_->poll(one.ticket);
+  if (status == TW_IN_PROGRESS && watch_.due()) broken_ = persistent_->ask();
   return status;
 }
 
 /// Tickets stay where they are, so only the first ones go.
-void ResidentLine::take(UnderWay& one, Status status, Ended* out) {
+void PersistentLine::take(UnderWay& one, Status status, Ended* out) {
   watch_.moved();
   *out = {one.copy, one.done, one.token, status, std::move(one.visit)};
   one.taken = true;
   while (!pending_.empty() && pending_.front().taken) pending_.pop_front();
 }
 
-bool ResidentLine::next(Ended* out) {
+bool PersistentLine::next(Ended* out) {
   if (pending_.empty()) return false;
   const Status status = look(pending_.front());
   if (status == TW_IN_PROGRESS) return false;
@@ -45,7 +45,7 @@ bool ResidentLine::next(Ended* out) {
   return true;
 }
 
-bool ResidentLine::wait(const void* token, Ended* out) {
+bool PersistentLine::wait(const void* token, Ended* out) {
   for (UnderWay& one : pending_) {
     if (one.token != token || one.taken) continue;
     Status status = look(one);

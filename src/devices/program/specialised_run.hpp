@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first thread of a block does in one run of a program that has a form; one text for GPUs (devices/kernels/forms.hpp) and
-// for emulated ones (solo_run.hpp). Between its parts all threads move the bytes:
+// What the first thread of a block does in one run of a program that has a specialised kernel; one text for GPUs
+// (devices/kernels/specialised.hpp) and for emulated ones (one_thread_run.hpp). Between its parts all threads move the bytes:
 //
-//   begin    takes the block's role; gives the credit of a receive
-//   credit   one look at what a send waits for
-//   before   one look at the look, if the move is behind it
+//   begin    becomes the block's owner; gives the credit of a receive
+//   credit   one poll of what a send waits for
+//   before   one poll of the polled step, if the move is behind it
 //   (move)
 //   arrive   true for the last block, which does the rest for all of them
 //   announce signals, or a send's flag
-//   after    one look at the look, if nothing was behind it
+//   after    one poll of the polled step, if nothing was behind it
 //   end      counts, and lets go of the program
 //
-// What takes one load after another takes long, so loads go out together: the counts of channels are read before the role is
-// known, used for a first look, and read again behind it, as another run may have changed them meanwhile.
+// What takes one load after another takes long, so loads go out together: the counts of channels are read before the block is
+// known, used for a first poll, and read again behind it, as another run may have changed them meanwhile.
 //
-// Nothing here can lock up: copies wait for nothing, credits are given first, and nobody waits for what comes behind a look
-// that nothing is behind. A step that waits names itself when it gives up, as an Executor's does.
+// Nothing here can lock up: copies wait for nothing, credits are given first, and nobody waits for what comes behind a poll
+// that nothing is behind. A step that waits names itself when it gives up, as a ProgramExecutor's does.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 
-#include "devices/program/form.hpp"
+#include "devices/program/specialised.hpp"
 #include "devices/program/timeout.hpp"
 
 namespace thalweg::device {
 
-/// Of the machine code of one form. A twin's knows its form when it runs.
-template <Look kLook, Move kMove>
-struct FixedForm {
-  static constexpr Look look = kLook;
+/// Of the machine code of one specialised kernel. A twin's knows its kind when it runs.
+template <Poll kPoll, Move kMove>
+struct FixedSpecialised {
+  static constexpr Poll poll = kPoll;
   static constexpr Move move = kMove;
 };
-struct AnyForm {
-  Look look;
+struct AnySpecialised {
+  Poll poll;
   Move move;
 };
 
 constexpr u32 kFailed = 1, kShut = 2;  // of an outcome
-/// ProgramState::arrived of a form: the upper half counts blocks over all runs, `blocks`, a power of two, for each; its carry
+/// ProgramState::arrived there: the upper half counts blocks over all runs, `blocks`, a power of two, for each; its carry
 /// goes nowhere. The lower half counts those that failed, no more than one run's, as none begins after.
 constexpr u64 kOneArrived = u64{1} << 32;
 
@@ -49,10 +49,11 @@ THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 exp
 
 /// Steps: step(i), a reference.
 template <class Kind, class M, class Steps>
-class FormRun {
+class SpecialisedRun {
  public:
-  THALWEG_DEVICE FormRun(M m, Kind kind, const Steps& steps, const Program& program, const Form& form, u32 blocks, u32 role)
-      : m_(m), kind_(kind), steps_(steps), program_(program), form_(form), blocks_(blocks), role_(role) {}
+  THALWEG_DEVICE SpecialisedRun(M m, Kind kind, const Steps& steps, const Program& program, const Specialised& specialised,
+                                u32 blocks, u32 block)
+      : m_(m), kind_(kind), steps_(steps), program_(program), specialised_(specialised), blocks_(blocks), block_(block) {}
 
   /// False: who calls it counts the block in vain.
   THALWEG_DEVICE bool begin() {
@@ -63,19 +64,19 @@ class FormRun {
       credits = read_pointer(m_, &sender()->credits);
       recv_buffers_ = read_pointer(m_, &sender()->recv_buffers);
     }
-    run_ = take_role(m_, program_.guard, program_.state, program_.step_count, blocks_, role_);
+    run_ = own_block(m_, program_.guard, program_.state, program_.step_count, blocks_, block_);
     if (run_ == kRefused) return false;
     if (kind_.move == Move::send) sent_ = m_.load(&sender()->count);
-    if (kind_.look == Look::take) taken_ = m_.load(&receiver()->taken);
-    if (kind_.look == Look::take && form_.post_step != kNoStep) posted_ = m_.load(&receiver()->posted);
+    if (kind_.poll == Poll::take) taken_ = m_.load(&receiver()->taken);
+    if (kind_.poll == Poll::take && specialised_.post_step != kNoStep) posted_ = m_.load(&receiver()->posted);
     if (kind_.move == Move::send) {
       found_ = m_.acquire(credits + guess % kSlots);
       credit_ = credits + sent_ % kSlots;
       if (guess == sent_) take_credit();
     }
-    if (kind_.look == Look::take) {
+    if (kind_.poll == Poll::take) {
       flag_ = read_pointer(m_, &receiver()->flags) + taken_ % kSlots;
-      if (form_.post_step != kNoStep && posted_ - taken_ < kSlots) give_credit();
+      if (specialised_.post_step != kNoStep && posted_ - taken_ < kSlots) give_credit();
     }
     return true;
   }
@@ -83,19 +84,19 @@ class FormRun {
   /// Of a send: the n-th credit, which says where it lands.
   THALWEG_DEVICE Gate credit() {
     if (credited_) return Gate::open;
-    what_ = form_.move_step;
+    what_ = specialised_.move_step;
     found_ = m_.acquire(credit_);
     take_credit();
     return credited_ ? Gate::open : Gate::shut;
   }
   THALWEG_DEVICE Gate before() {
-    const bool looks = kind_.look != Look::none && (kind_.move == Move::none || form_.behind != 0);
-    return looks ? look() : Gate::open;
+    const bool polls = kind_.poll != Poll::none && (kind_.move == Move::none || specialised_.behind != 0);
+    return polls ? poll() : Gate::open;
   }
-  /// After a look in vain. True: no more looks, the run has failed.
+  /// After a poll in vain. True: no more polls, the run has failed.
   THALWEG_DEVICE bool timed_out() {
-    if (++looks_ % kLooksPerClock != 0) return false;
-    const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, looks_ / kLooksPerClock - 1);
+    if (++polls_ % kPollsPerClock != 0) return false;
+    const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     if (timeout.code == 0) return false;
     if (timeout.code != kPoisoned) blame(timeout.code);
@@ -105,7 +106,7 @@ class FormRun {
   /// Which run the block is of: known to who called begin(), to be told to the others that announce and end it.
   THALWEG_DEVICE u64 run() const { return run_; }
 
-  THALWEG_DEVICE const Step& move_step() const { return steps_.step(form_.move_step); }
+  THALWEG_DEVICE const Step& move_step() const { return steps_.step(specialised_.move_step); }
   /// Of a send whose credit is there.
   THALWEG_DEVICE const RecvBuffer* recv_buffer() const { return recv_buffer_of(recv_buffers_, its_credit_); }
   /// A send's room. False: there is too little; nothing is moved.
@@ -134,7 +135,7 @@ class FormRun {
   /// By each of `lanes` threads of the last block. False, to the first: the run has failed.
   THALWEG_DEVICE bool announce(u32 lane, u32 lanes) {
     if (kind_.move == Move::list) {
-      u32 i = form_.first_signal + lane;
+      u32 i = specialised_.first_signal + lane;
       Signal signal = signal_of(i);  // under way together with the fence
       m_.fence();
       for (; i < program_.step_count; signal = signal_of(i += lanes)) give(m_, signal, run_);
@@ -151,8 +152,8 @@ class FormRun {
     return true;
   }
   THALWEG_DEVICE Gate after() {
-    if (kind_.look == Look::none || kind_.move == Move::none || form_.behind != 0) return Gate::open;
-    return look();
+    if (kind_.poll == Poll::none || kind_.move == Move::none || specialised_.behind != 0) return Gate::open;
+    return poll();
   }
 
   /// First by one thread, then, behind a barrier, by each of `lanes`.
@@ -162,20 +163,20 @@ class FormRun {
       return count_in_vain(m_, program_.state, program_.step_count, blocks_);
     }
     m_.store(&program_.state->runs, run_ + 1);
-    if (kind_.look == Look::take) {
+    if (kind_.poll == Poll::take) {
       m_.store(&receiver()->taken, taken_ + 1);
-      if (form_.post_step != kNoStep) m_.store(&receiver()->posted, posted_ + 1);
+      if (specialised_.post_step != kNoStep) m_.store(&receiver()->posted, posted_ + 1);
       m_.fence_near();
     }
   }
   THALWEG_DEVICE void end(bool failed, u32 lane, u32 lanes) const {
-    let_go(m_, program_.state, program_.step_count, blocks_, run_, !failed && (outcome_ & kShut) == 0, lane, lanes);
+    release_blocks(m_, program_.state, program_.step_count, blocks_, run_, !failed && (outcome_ & kShut) == 0, lane, lanes);
   }
 
  private:
   THALWEG_DEVICE SendEnd* sender() const { return static_cast<SendEnd*>(move_step().end); }
-  THALWEG_DEVICE RecvEnd* receiver() const { return static_cast<RecvEnd*>(look_step().end); }
-  THALWEG_DEVICE const Step& look_step() const { return steps_.step(form_.look_step); }
+  THALWEG_DEVICE RecvEnd* receiver() const { return static_cast<RecvEnd*>(poll_step().end); }
+  THALWEG_DEVICE const Step& poll_step() const { return steps_.step(specialised_.poll_step); }
 
   THALWEG_DEVICE bool announces() const {
     return kind_.move == Move::send || kind_.move == Move::list ||
@@ -186,28 +187,28 @@ class FormRun {
     its_credit_ = found_;
   }
   THALWEG_DEVICE void give_credit() {
-    if (role_ == 0) write_credit<Publish::fenced>(m_, receiver(), posted_, steps_.step(form_.post_step).recv_buffer);
+    if (block_ == 0) write_credit<Publish::fenced>(m_, receiver(), posted_, steps_.step(specialised_.post_step).recv_buffer);
   }
 
-  THALWEG_DEVICE Gate look() {
-    what_ = form_.look_step;
-    if (kind_.look == Look::wait) {
-      const Step& step = look_step();
+  THALWEG_DEVICE Gate poll() {
+    what_ = specialised_.poll_step;
+    if (kind_.poll == Poll::wait) {
+      const Step& step = poll_step();
       expected_ = value_in(step.signal, run_);
       found_ = m_.acquire(step.signal.word);
       return holds(found_, static_cast<Compare>(step.compare), expected_) ? Gate::open : Gate::shut;
     }
     found_ = m_.acquire(flag_);
     if (!slot_reached(found_, taken_)) return Gate::shut;
-    if (form_.post_step != kNoStep && posted_ - taken_ >= kSlots) give_credit();  // its slot was this receive's
+    if (specialised_.post_step != kNoStep && posted_ - taken_ >= kSlots) give_credit();  // its slot was this receive's
     if (slot_info(found_) == 0) return Gate::open;
     fail_cold(m_, program_.guard, -static_cast<i64>(slot_info(found_)), what_, 0, slot_info(found_));
     return Gate::failed;
   }
   /// Slots' words as numbers of messages.
   THALWEG_DEVICE void blame(i64 code) const {
-    const bool credit = kind_.move == Move::send && what_ == form_.move_step;
-    const bool slot = credit || kind_.look == Look::take;
+    const bool credit = kind_.move == Move::send && what_ == specialised_.move_step;
+    const bool slot = credit || kind_.poll == Poll::take;
     fail_cold(m_, program_.guard, code, what_, slot ? (credit ? sent_ : taken_) + 1 : expected_, slot ? found_ >> 16 : found_);
   }
 
@@ -220,7 +221,7 @@ class FormRun {
     m_.store(&sender()->count, sent_ + 1);
     write_flag<Publish::released>(m_, sender(), sent_, status_);
     if (status_ == 0) return true;
-    fail_cold(m_, program_.guard, status_, form_.move_step, sent_, move_step().bytes);
+    fail_cold(m_, program_.guard, status_, specialised_.move_step, sent_, move_step().bytes);
     return false;
   }
 
@@ -228,8 +229,8 @@ class FormRun {
   const Kind kind_;
   const Steps& steps_;
   const Program& program_;
-  const Form& form_;
-  const u32 blocks_, role_;
+  const Specialised& specialised_;
+  const u32 blocks_, block_;
   u64 run_ = 0;
   u64 sent_ = 0, taken_ = 0, posted_ = 0;
   const u64 *credit_ = nullptr, *flag_ = nullptr;
@@ -237,7 +238,7 @@ class FormRun {
   bool credited_ = false;
   u64 its_credit_ = 0;
   u64 expected_ = 0, found_ = 0;
-  u32 what_ = 0, looks_ = 0;
+  u32 what_ = 0, polls_ = 0;
   i64 status_ = 0;
   u32 outcome_ = 0;
   u64 since_ = 0;

@@ -4,24 +4,24 @@
 #include <optional>
 
 #include "devices/program.hpp"
-#include "devices/program/form_run.hpp"
-#include "devices/program/solo.hpp"
+#include "devices/program/one_thread.hpp"
+#include "devices/program/specialised_run.hpp"
 
 namespace thalweg::impl {
 
-/// A run of a program that has a form.
+/// A run of a program that has a specialised kernel.
 template <class M>
-class SoloForm {
+class OneThreadSpecialised {
  public:
-  SoloForm(M m, const device::Program& program, const ProgramShape& shape, uint32_t role)
+  OneThreadSpecialised(M m, const device::Program& program, const ProgramShape& shape, uint32_t block)
       : m_(m),
         program_(program),
         shape_(shape),
-        role_(role),
+        block_(block),
         steps_{program.steps},
-        run_(m, {shape.form.look, shape.form.move}, steps_, program_, shape_.form, shape.blocks, role) {}
-  SoloForm(const SoloForm&) = delete;
-  SoloForm& operator=(const SoloForm&) = delete;
+        run_(m, {shape.specialised.poll, shape.specialised.move}, steps_, program_, shape_.specialised, shape.blocks, block) {}
+  OneThreadSpecialised(const OneThreadSpecialised&) = delete;
+  OneThreadSpecialised& operator=(const OneThreadSpecialised&) = delete;
 
   /// Does what can be done and waits for nothing. True: the run is over for this block.
   bool over() {
@@ -30,7 +30,7 @@ class SoloForm {
         count_in_vain(m_, program_.state, program_.step_count, 1);
         return true;
       }
-      part_ = shape_.form.move == device::Move::send ? Part::credit : Part::before;
+      part_ = shape_.specialised.move == device::Move::send ? Part::credit : Part::before;
     }
     device::Gate credit = device::Gate::open;
     if (part_ == Part::credit) {
@@ -63,57 +63,57 @@ class SoloForm {
 
   device::Gate ask(device::Gate gate) { return gate == device::Gate::shut && run_.timed_out() ? device::Gate::failed : gate; }
   void move() {
-    if (shape_.form.move == device::Move::none) return;
-    if (shape_.form.move == device::Move::send) {
+    if (shape_.specialised.move == device::Move::none) return;
+    if (shape_.specialised.move == device::Move::send) {
       const device::Step& step = run_.move_step();
       const device::Sending sending = device::begin_send(m_, run_.recv_buffer(), 0, 0, step.bytes);
-      if (run_.fits(sending.capacity)) copy_share(m_, step, sending.to, role_, shape_.blocks);
+      if (run_.fits(sending.capacity)) copy_share(m_, step, sending.to, block_, shape_.blocks);
       return;
     }
     for (uint32_t i = 0; i < program_.step_count; ++i) {
       const device::Step& step = program_.steps[i];
-      if (step.kind == device::StepKind::copy) copy_share(m_, step, step.to, role_, shape_.blocks);
+      if (step.kind == device::StepKind::copy) copy_share(m_, step, step.to, block_, shape_.blocks);
     }
   }
 
   const M m_;
   const device::Program program_;
   const ProgramShape shape_;
-  const uint32_t role_;
+  const uint32_t block_;
   const Steps steps_;
-  device::FormRun<device::AnyForm, M, Steps> run_;
+  device::SpecialisedRun<device::AnySpecialised, M, Steps> run_;
   Part part_ = Part::begin;
   bool failed_ = false;
 };
 
 /// The steps are the caller's, and live as long.
 template <class M>
-class SoloRun {
+class OneThreadBlock {
  public:
-  SoloRun(M m, const ProgramRun& run, uint32_t role)
+  OneThreadBlock(M m, const ProgramRun& run, uint32_t block)
       : steps_{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())} {
     const device::Program program{run.steps.data(), static_cast<uint32_t>(run.steps.size()), run.after.data(),
                                   reinterpret_cast<device::ProgramState*>(run.state), run.guard};
-    if (run.shape.form.known()) {
-      form_.emplace(m, program, run.shape, role);
+    if (run.shape.specialised.known()) {
+      specialised_.emplace(m, program, run.shape, block);
     } else {
-      executor_.emplace(m, Solo(steps_), program, run.shape.blocks, role, run.shape.item);
+      executor_.emplace(m, OneThread(steps_), program, run.shape.blocks, block, run.shape.item);
     }
   }
-  SoloRun(const SoloRun&) = delete;
-  SoloRun& operator=(const SoloRun&) = delete;
+  OneThreadBlock(const OneThreadBlock&) = delete;
+  OneThreadBlock& operator=(const OneThreadBlock&) = delete;
 
   bool over() {
-    if (form_.has_value()) return form_->over();
+    if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
     begun_ = true;
     return !executor_->begin();
   }
 
  private:
-  SoloSteps steps_;
-  std::optional<SoloForm<M>> form_;
-  std::optional<device::Executor<M, Solo>> executor_;
+  OneThreadSteps steps_;
+  std::optional<OneThreadSpecialised<M>> specialised_;
+  std::optional<device::ProgramExecutor<M, OneThread>> executor_;
   bool begun_ = false;
 };
 

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The twin of the resident copy kernel: its blocks take turns, in no particular order, in the queue's thread.
+// The twin of the persistent copy kernel: its blocks take turns, in no particular order, in the queue's thread.
 #include <algorithm>
 #include <deque>
 #include <random>
 
 #include "devices/emulated/kernels.hpp"
 #include "devices/emulated/machine.hpp"
-#include "devices/resident/block.hpp"
+#include "devices/persistent/block.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
 
-struct ResidentTwin {
-  ResidentTwin(const EmulatedDevice* device, bool skip_fences, const resident::Arguments& arguments, unsigned index)
+struct PersistentTwin {
+  PersistentTwin(const EmulatedDevice* device, bool skip_fences, const persistent::Arguments& arguments, unsigned index)
       : memory(device, skip_fences), block({Machine(memory)}, arguments, index) {
     block.begin();
     memory.stores.settle();
   }
   BlockMemory memory;
-  resident::Block<resident::SoloIo<Machine>> block;
+  persistent::Block<persistent::OneThreadIo<Machine>> block;
 };
 
 class Run {
  public:
-  Run(const EmulatedDevice* device, bool skip_fences, const resident::Arguments& arguments) : arguments_(arguments) {
+  Run(const EmulatedDevice* device, bool skip_fences, const persistent::Arguments& arguments) : arguments_(arguments) {
     for (unsigned i = 0; i < arguments.blocks; ++i) blocks_.push_back(&twins_.emplace_back(device, skip_fences, arguments_, i));
   }
   Run(const Run&) = delete;
@@ -44,35 +44,35 @@ class Run {
   Status turn(bool* moved) {
     std::shuffle(blocks_.begin(), blocks_.end(), order_);
     for (auto at = blocks_.begin(); at != blocks_.end();) {
-      ResidentTwin& twin = **at;
-      const resident::Turn turn = twin.block.turn();
+      PersistentTwin& twin = **at;
+      const persistent::Turn turn = twin.block.turn();
       twin.memory.stores.settle();
       twin.memory.held.clear();
       if (is_error(twin.memory.failed)) return twin.memory.failed;
-      *moved = *moved || turn == resident::Turn::moved;
-      at = turn == resident::Turn::over ? blocks_.erase(at) : at + 1;
+      *moved = *moved || turn == persistent::Turn::moved;
+      at = turn == persistent::Turn::over ? blocks_.erase(at) : at + 1;
     }
     return blocks_.empty() ? TW_OK : TW_IN_PROGRESS;
   }
 
-  const resident::Arguments arguments_;
+  const persistent::Arguments arguments_;
   std::mt19937 order_{std::random_device{}()};
-  std::deque<ResidentTwin> twins_;  // which stay where they are
-  std::vector<ResidentTwin*> blocks_;
+  std::deque<PersistentTwin> twins_;  // which stay where they are
+  std::vector<PersistentTwin*> blocks_;
 };
 
 }  // namespace
 
-Status make_resident(const EmulatedDevice* device, const Options& options, const ResidentKernel& kernel, Twin* out) {
+Status make_persistent(const EmulatedDevice* device, const Options& options, const PersistentKernel& kernel, Twin* out) {
   Place shared;
-  if (Status s = locate(device, Use::kernel, kernel.shared, 0, sizeof(resident::Shared), &shared); is_error(s)) return s;
-  const resident::Arguments arguments{reinterpret_cast<resident::Shared*>(kernel.shared),
-                                      kernel.generation,
-                                      kernel.first,
-                                      kernel.idle_ns,
-                                      kernel.life_ns,
-                                      kernel.blocks};
-  *out = [=, skip = options.skip_fences](Stream& stream) -> Status {
+  if (Status s = locate(device, Use::kernel, kernel.shared, 0, sizeof(persistent::Shared), &shared); is_error(s)) return s;
+  const persistent::Arguments arguments{reinterpret_cast<persistent::Shared*>(kernel.shared),
+                                        kernel.generation,
+                                        kernel.first,
+                                        kernel.idle_ns,
+                                        kernel.life_ns,
+                                        kernel.blocks};
+  *out = [=, skip = options.skip_fences](EmulatedStream& stream) -> Status {
     Run run(device, skip, arguments);
     Status status = TW_ERR_TIMED_OUT;  // its life is bounded by itself, not by the stream
     while (status == TW_ERR_TIMED_OUT) status = stream.await([&] { return run.advance(); });

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resident kernel of the CUDA back end: which calls of the driver it needs, and which ones it must not run beside.
+// The persistent kernel of the CUDA back end: which calls of the driver it needs, and which ones it must not run beside.
 #include <set>
 #include <thread>
 
 #include "base/clock.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 #include "tests/unit/devices/cuda_tools.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
 
-class CudaResident : public CudaTest {
+class CudaPersistent : public CudaTest {
  protected:
   void SetUp() override {
     open();
     const Status status = devices[0]->load_kernels();
     if (status == TW_ERR_UNSUPPORTED) GTEST_SKIP() << last_error();
-    ASSERT_EQ(Resident::open(*devices[0], {2, ResidentOptions::kLongest}, &resident), TW_OK) << last_error();
+    ASSERT_EQ(PersistentCopier::open(*devices[0], {2, PersistentOptions::kLongest}, &persistent), TW_OK) << last_error();
     from = allocate(MemoryKind::device, kLength);
     to = allocate(MemoryKind::device, kLength);
   }
   void TearDown() override {
     fake->watch = nullptr;
-    resident.reset();
+    persistent.reset();
     if (from == 0) return;
     EXPECT_EQ(devices[0]->free(from), TW_OK);
     EXPECT_EQ(devices[0]->free(to), TW_OK);
@@ -33,23 +33,23 @@ class CudaResident : public CudaTest {
     const Deadline limit(30 * kSecond);
     for (Status status = TW_AGAIN; status != TW_OK; std::this_thread::yield()) {
       ASSERT_FALSE(limit.passed()) << "no kernel took the copy";
-      Resident::Ticket ticket;
-      status = resident->copy(to, from, kLength, &ticket);
+      PersistentCopier::Ticket ticket;
+      status = persistent->copy(to, from, kLength, &ticket);
       if (status == TW_AGAIN) continue;
       ASSERT_EQ(status, TW_OK);
-      while ((status = resident->look(ticket)) == TW_IN_PROGRESS) ASSERT_FALSE(limit.passed()) << "a command was lost";
+      while ((status = persistent->poll(ticket)) == TW_IN_PROGRESS) ASSERT_FALSE(limit.passed()) << "a command was lost";
     }
     EXPECT_EQ(bytes_at(to, kLength), bytes);
   }
-  /// Must run while no resident kernel can.
+  /// Must run while no persistent kernel can.
   void must_pause(const std::set<std::string>& calls, const std::function<void()>& run) {
     copy_one();
     std::set<std::string> seen;
-    Resident::Ticket ticket;
+    PersistentCopier::Ticket ticket;
     fake->watch = [&](const std::string& name) {
       if (calls.count(name) == 0) return;
       seen.insert(name);
-      EXPECT_EQ(resident->copy(to, from, 8, &ticket), TW_AGAIN) << name << " runs beside a resident kernel";
+      EXPECT_EQ(persistent->copy(to, from, 8, &ticket), TW_AGAIN) << name << " runs beside a persistent kernel";
     };
     run();
     fake->watch = nullptr;
@@ -57,30 +57,30 @@ class CudaResident : public CudaTest {
   }
 
   static constexpr size_t kLength = 30001;
-  std::shared_ptr<Resident> resident;
+  std::shared_ptr<PersistentCopier> persistent;
   uint64_t from = 0, to = 0;
 };
 
-TEST_F(CudaResident, ACopyCallsNoDriver) {
+TEST_F(CudaPersistent, ACopyCallsNoDriver) {
   copy_one();
   for (int i = 0; i < 3; ++i) {
     fake->calls.clear();
-    Resident::Ticket ticket;
-    const Status status = resident->copy(to, from, kLength, &ticket);
+    PersistentCopier::Ticket ticket;
+    const Status status = persistent->copy(to, from, kLength, &ticket);
     if (status == TW_AGAIN) {  // it has ended meanwhile
       copy_one();
       continue;
     }
-    while (resident->look(ticket) == TW_IN_PROGRESS) std::this_thread::yield();
+    while (persistent->poll(ticket) == TW_IN_PROGRESS) std::this_thread::yield();
     EXPECT_TRUE(fake->calls.empty()) << fake->calls.begin()->first;
     return;
   }
   FAIL() << "the kernel always ended at once";
 }
 
-TEST_F(CudaResident, ItsStreamIsOfTheHighestPriority) { EXPECT_EQ(fake->calls["StreamCreateWithPriority"], 1u); }
+TEST_F(CudaPersistent, ItsStreamIsOfTheHighestPriority) { EXPECT_EQ(fake->calls["StreamCreateWithPriority"], 1u); }
 
-TEST_F(CudaResident, CallsThatWaitForTheDeviceFindNone) {
+TEST_F(CudaPersistent, CallsThatWaitForTheDeviceFindNone) {
   uint64_t address = 0;
   std::vector<std::byte> pages(10000);
   must_pause({"MemAlloc"}, [&] { EXPECT_EQ(devices[0]->allocate(MemoryKind::device, 100, &address), TW_OK); });
@@ -94,7 +94,7 @@ TEST_F(CudaResident, CallsThatWaitForTheDeviceFindNone) {
   must_pause({"KernelGetFunction"}, [&] { EXPECT_EQ(devices[0]->load_kernels(), TW_OK); });
 }
 
-TEST_F(CudaResident, ImportsAndPeerAccessFindNone) {
+TEST_F(CudaPersistent, ImportsAndPeerAccessFindNone) {
   std::vector<ExportedMemory> pieces;
   ASSERT_EQ(devices[0]->export_memory(from, kLength, 7, &pieces), TW_OK) << last_error();
   pieces[0].handle.incarnation = 8;  // as if another process had
@@ -107,26 +107,26 @@ TEST_F(CudaResident, ImportsAndPeerAccessFindNone) {
   must_pause({"MemSetAccess"}, [&] { EXPECT_EQ(queue->admit(Use::kernel, row, 5000), TW_OK) << last_error(); });
 }
 
-TEST_F(CudaResident, ALaunchThatFailsLeavesItToEngines) {
-  { const ResidentPause pause; }  // the next copy needs a launch
+TEST_F(CudaPersistent, ALaunchThatFailsLeavesItToEngines) {
+  { const PersistentPause pause; }  // the next copy needs a launch
   fake->fail_next["LaunchKernel"] = result::launch_timeout;
-  Resident::Ticket ticket;
+  PersistentCopier::Ticket ticket;
   const Deadline limit(30 * kSecond);
   while (fake->fail_next.count("LaunchKernel") != 0) {
     ASSERT_FALSE(limit.passed());
-    EXPECT_EQ(resident->copy(to, from, 8, &ticket), TW_AGAIN);
+    EXPECT_EQ(persistent->copy(to, from, 8, &ticket), TW_AGAIN);
   }
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(resident->copy(to, from, 8, &ticket), TW_AGAIN);
-  EXPECT_EQ(resident->ask(), TW_ERR_DEVICE);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(persistent->copy(to, from, 8, &ticket), TW_AGAIN);
+  EXPECT_EQ(persistent->ask(), TW_ERR_DEVICE);
 }
 
-TEST_F(CudaResident, ABrokenStreamIsSaid) {
+TEST_F(CudaPersistent, ABrokenStreamIsSaid) {
   copy_one();
-  EXPECT_EQ(resident->ask(), TW_OK);
+  EXPECT_EQ(persistent->ask(), TW_OK);
   fake->fail_next["StreamQuery"] = result::illegal_address;
-  EXPECT_EQ(resident->ask(), TW_ERR_DEVICE);
-  Resident::Ticket ticket;
-  EXPECT_EQ(resident->copy(to, from, 8, &ticket), TW_AGAIN);
+  EXPECT_EQ(persistent->ask(), TW_ERR_DEVICE);
+  PersistentCopier::Ticket ticket;
+  EXPECT_EQ(persistent->copy(to, from, 8, &ticket), TW_AGAIN);
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 namespace thalweg::floors {
 
-class Resident {
+class PersistentCopier {
  public:
-  Resident(Bench& bench, Device& device);
-  ~Resident();  // ends it
+  PersistentCopier(Bench& bench, Device& device);
+  ~PersistentCopier();  // ends it
   /// Returns when the copy is done.
   void copy(uint64_t to, uint64_t from, uint64_t length) const;
 

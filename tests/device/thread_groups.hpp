@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks of a window in this process, and calls at every level by host threads whose stores become visible late.
+// Two ranks of a window in this process, and calls by every thread group by host threads whose stores become visible late.
 #pragma once
 #include <functional>
 #include <thread>
@@ -37,22 +37,22 @@ struct Ranks {
   }
 };
 
-constexpr const char* kLevels[] = {"thread", "warp", "block", "team", "blocks"};
+constexpr const char* kThreadGroups[] = {"thread", "warp", "block", "team", "blocks"};
 constexpr u32 kSharers = 3;  // threads of a team, blocks of Blocks
 
-/// Runs body(level, machine) as often as the level has threads, each on a thread of its own.
+/// Runs body(group, machine) as often as the group has threads, each on a thread of its own.
 template <class Body>
-void at_level(const std::string& name, Body body) {
+void by_thread_group(const std::string& name, Body body) {
   std::vector<std::thread> threads;
   u32 arrived = 0;
   TeamState team(kSharers);
   std::vector<Pending> pending;
   for (u32 i = 0; i < kSharers; ++i) pending.emplace_back(std::random_device{}());
-  const auto run = [&](u32 i, auto level, TeamState* state) {
+  const auto run = [&](u32 i, auto group, TeamState* state) {
     LateMachine machine;
     machine.pending = &pending[i];
     machine.team = state;
-    body(level, machine);
+    body(group, machine);
     machine.fence();  // a kernel's end
   };
   const u32 count = name == "team" || name == "blocks" ? kSharers : 1;
@@ -69,6 +69,6 @@ void at_level(const std::string& name, Body body) {
   EXPECT_EQ(arrived, 0u) << "the word of Blocks is as it was";
 }
 
-class AtLevel : public ::testing::TestWithParam<const char*> {};
+class ByThreadGroup : public ::testing::TestWithParam<const char*> {};
 
 }  // namespace thalweg::device::twins

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of a context that asked for resident kernels: the same results, by the kernel where it runs, by engines where not.
+// Operations of a context that asked for persistent kernels: the same results, by the kernel where it runs, by engines where not.
 #include <thread>
 
 #include "device_order.hpp"
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-class ResidentOperations : public DeviceMemories {
+class PersistentOperations : public DeviceMemories {
  protected:
   void SetUp() override {
     ::setenv("THALWEG_EMULATED", "devices=2", 0);
     ::setenv("THALWEG_COSTS", "off", 1);  // by default costs the kernel takes small copies
     tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
-    options.resident_blocks = 2;
-    options.resident_idle_ns = ResidentOptions::kLongest;
+    options.persistent_blocks = 2;
+    options.persistent_idle_ns = PersistentOptions::kLongest;
     ASSERT_EQ(tw_context_create(&options, &context_), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_), TW_OK);
     unsigned char address[TW_ADDRESS_MAX];
@@ -52,9 +52,9 @@ class ResidentOperations : public DeviceMemories {
     return static_cast<unsigned char*>(tw_memory_address(memory)) + offset;
   }
   /// The kernel of the source's device, which the worker has opened.
-  std::shared_ptr<Resident> resident() {
-    std::shared_ptr<Resident> shared;
-    EXPECT_EQ(Resident::open(*device_, {2, ResidentOptions::kLongest}, &shared), TW_OK) << last_error();
+  std::shared_ptr<PersistentCopier> persistent() {
+    std::shared_ptr<PersistentCopier> shared;
+    EXPECT_EQ(PersistentCopier::open(*device_, {2, PersistentOptions::kLongest}, &shared), TW_OK) << last_error();
     return shared;
   }
 
@@ -66,7 +66,7 @@ class ResidentOperations : public DeviceMemories {
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-TEST_F(ResidentOperations, SendsPutsAndGetsOfAnySizeGoByItAndKeepTheirGuards) {
+TEST_F(PersistentOperations, SendsPutsAndGetsOfAnySizeGoByItAndKeepTheirGuards) {
   const std::vector<unsigned char> payload = random_bytes();
   store(source_, payload);
   std::vector<unsigned char> expected(kBytes, 0x5a);
@@ -100,14 +100,15 @@ TEST_F(ResidentOperations, SendsPutsAndGetsOfAnySizeGoByItAndKeepTheirGuards) {
     std::memcpy(&held[to], &expected[from], length);
     ASSERT_EQ(load(source_), held) << length << " bytes got in round " << round;
   }
-  EXPECT_GT(resident()->taken(), 0u);
+  EXPECT_GT(persistent()->taken(), 0u);
 }
 
-TEST_F(ResidentOperations, ManyAtOnceAreSharedByKernelAndEngines) {
+TEST_F(PersistentOperations, ManyAtOnceAreSharedByKernelAndEngines) {
   const std::vector<unsigned char> payload = random_bytes();
   store(source_, payload);
   constexpr size_t kPiece = 501, kCount = kBytes / kPiece;
-  for (int round = 0; round < 20 || (resident()->taken() == 0 && round < 2000); ++round) {  // the kernel has to be there first
+  for (int round = 0; round < 20 || (persistent()->taken() == 0 && round < 2000);
+       ++round) {  // the kernel has to be there first
     std::vector<tw_request> requests;
     for (size_t i = 0; i < kCount; ++i) {
       tw_request request = TW_REQUEST_NONE;
@@ -126,30 +127,30 @@ TEST_F(ResidentOperations, ManyAtOnceAreSharedByKernelAndEngines) {
       ASSERT_EQ(std::memcmp(&got[(kCount - 1 - i) * kPiece], &payload[i * kPiece], kPiece), 0) << i;
     store(target_, std::vector<unsigned char>(kBytes, 0x5a));
   }
-  EXPECT_GT(resident()->taken(), 0u);
+  EXPECT_GT(persistent()->taken(), 0u);
 }
 
-TEST_F(ResidentOperations, ExplainSaysSo) {
+TEST_F(PersistentOperations, ExplainSaysSo) {
   char text[4096];
   size_t length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 8, remote_, nullptr, text, &length), TW_OK)
       << tw_last_error();
-  EXPECT_NE(std::string(text).find("chosen: direct, by the resident kernel while it runs"), std::string::npos) << text;
+  EXPECT_NE(std::string(text).find("chosen: direct, by the persistent kernel while it runs"), std::string::npos) << text;
   length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 64 << 10, nullptr, nullptr, text, &length), TW_OK);
-  EXPECT_NE(std::string(text).find("chosen: push by this device, by the resident kernel while it runs"), std::string::npos)
+  EXPECT_NE(std::string(text).find("chosen: push by this device, by the persistent kernel while it runs"), std::string::npos)
       << text;
   // Into pinned memory the source's device copies, too.
   length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(source_), 8, nullptr, nullptr, text, &length), TW_OK);
-  EXPECT_NE(std::string(text).find("into pinned memory:\n* push by this device, by the resident kernel while it runs"),
+  EXPECT_NE(std::string(text).find("into pinned memory:\n* push by this device, by the persistent kernel while it runs"),
             std::string::npos)
       << text;
   // Out of pinned memory the target's device copies, and a dense layout is one row.
   tw_memory* pinned = allocate("pinned", 1);
   length = sizeof text;
   ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(pinned), 8, remote_, nullptr, text, &length), TW_OK);
-  EXPECT_NE(std::string(text).find("chosen: direct, by the resident kernel while it runs"), std::string::npos) << text;
+  EXPECT_NE(std::string(text).find("chosen: direct, by the persistent kernel while it runs"), std::string::npos) << text;
   EXPECT_EQ(tw_memory_release(pinned), TW_OK);
   for (const int64_t stride : {16, 32}) {
     tw_layout* rows = nullptr;
@@ -159,7 +160,7 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
     by_rows.remote_layout = rows;
     length = sizeof text;
     ASSERT_EQ(tw_explain_buffer(endpoint_, "put", tw_memory_address(source_), 64, remote_, &by_rows, text, &length), TW_OK);
-    EXPECT_EQ(std::string(text).find("resident") != std::string::npos, stride == 16) << text;
+    EXPECT_EQ(std::string(text).find("persistent") != std::string::npos, stride == 16) << text;
     tw_layout_destroy(rows);
   }
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
@@ -169,11 +170,11 @@ TEST_F(ResidentOperations, ExplainSaysSo) {
   ASSERT_EQ(tw_memory_allocate(context_, kLong, &options, &large), TW_OK) << tw_last_error();
   length = sizeof text;
   EXPECT_EQ(tw_explain_buffer(endpoint_, "send", tw_memory_address(large), kLong, nullptr, nullptr, text, &length), TW_OK);
-  EXPECT_EQ(std::string(text).find("resident"), std::string::npos) << text;
+  EXPECT_EQ(std::string(text).find("persistent"), std::string::npos) << text;
   EXPECT_EQ(tw_memory_release(large), TW_OK);
 }
 
-TEST_F(ResidentOperations, TheyEndWithTheWorker) {
+TEST_F(PersistentOperations, TheyEndWithTheWorker) {
   store(source_, random_bytes());
   for (int i = 0; i < 100; ++i) {
     tw_request request = TW_REQUEST_NONE;
@@ -182,7 +183,7 @@ TEST_F(ResidentOperations, TheyEndWithTheWorker) {
       ASSERT_EQ(tw_wait(request), TW_OK) << tw_last_error();
     }
   }
-  const std::weak_ptr<Resident> kernel = resident();
+  const std::weak_ptr<PersistentCopier> kernel = persistent();
   tw_remote_memory_release(remote_);
   remote_ = nullptr;
   (void)tw_endpoint_close(endpoint_, TW_CLOSE_FORCE, nullptr);
@@ -192,22 +193,22 @@ TEST_F(ResidentOperations, TheyEndWithTheWorker) {
   EXPECT_TRUE(kernel.expired());
 }
 
-TEST(ResidentOptionsOfAContext, AreCheckedAndComeFromTheEnvironment) {
+TEST(PersistentOptionsOfAContext, AreCheckedAndComeFromTheEnvironment) {
   const auto create = [](uint32_t blocks, uint64_t idle_ns, const char* environment) {
-    environment != nullptr ? ::setenv("THALWEG_RESIDENT", environment, 1) : ::unsetenv("THALWEG_RESIDENT");
+    environment != nullptr ? ::setenv("THALWEG_PERSISTENT", environment, 1) : ::unsetenv("THALWEG_PERSISTENT");
     tw_context_options options = TW_CONTEXT_OPTIONS_INIT;
-    options.resident_blocks = blocks;
-    options.resident_idle_ns = idle_ns;
+    options.persistent_blocks = blocks;
+    options.persistent_idle_ns = idle_ns;
     tw_context* context = nullptr;
     const tw_status status = tw_context_create(&options, &context);
     tw_context_destroy(context);
-    ::unsetenv("THALWEG_RESIDENT");
+    ::unsetenv("THALWEG_PERSISTENT");
     return status;
   };
   for (const char* good : {"1", "8", "2,500", "0"}) EXPECT_EQ(create(0, 0, good), TW_OK) << good << ": " << tw_last_error();
   for (const char* bad : {"nine", "9", "1,", "1,9", "1,100001", "1,5x", "-1"}) {
     EXPECT_EQ(create(0, 0, bad), TW_ERR_INVALID) << bad;
-    EXPECT_NE(std::string(tw_last_error()).find("THALWEG_RESIDENT"), std::string::npos);
+    EXPECT_NE(std::string(tw_last_error()).find("THALWEG_PERSISTENT"), std::string::npos);
   }
   EXPECT_EQ(create(8, 100'000'000, nullptr), TW_OK);
   EXPECT_EQ(create(9, 0, nullptr), TW_ERR_INVALID);

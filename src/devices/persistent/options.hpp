@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context asks of resident kernels (devices/resident.hpp).
+// What a context asks of persistent kernels (devices/persistent.hpp).
 #pragma once
 #include "base/clock.hpp"
 
 namespace thalweg::impl {
 
-struct ResidentOptions {
+struct PersistentOptions {
   static constexpr unsigned kMostBlocks = 8;
   static constexpr uint64_t kShortest = 10 * kMicrosecond, kLongest = 100 * kMillisecond, kUsual = kMillisecond;
   unsigned blocks = 0;  // thread blocks of each device's kernel, at most kMostBlocks; 0: no such kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resident copy kernel. In each block the first warp runs the common text (devices/resident/block.hpp), all lanes in step; the
-// other warps wait at a barrier for the copies that are worth them.
+// The persistent copy kernel. In each block the first warp runs the common text (devices/persistent/block.hpp), all lanes in
+// step; the other warps wait at a barrier for the copies that are worth them.
 #pragma once
-#include "devices/resident/block.hpp"
+#include "devices/persistent/block.hpp"
 #include "thalweg/device/copy.hpp"
 
 namespace thalweg::impl::kernels {
@@ -12,7 +12,7 @@ using device::u32;
 using device::u64;
 
 /// What the first warp has for the others.
-struct ResidentShared {
+struct PersistentShared {
   u64 to, from;
   u32 length;
   bool over;
@@ -21,11 +21,12 @@ struct ResidentShared {
 template <u32 Threads>
 class WarpIo {
  public:
-  explicit THALWEG_DEVICE WarpIo(ResidentShared& shared) : shared_(shared), lane_(machine::thread_x() % machine::kLanes) {}
+  explicit THALWEG_DEVICE WarpIo(PersistentShared& shared) : shared_(shared), lane_(machine::thread_x() % machine::kLanes) {}
 
-  /// All words at once, in one round trip. The last lane looks at `leaving`, which block 0 writes itself.
-  THALWEG_DEVICE bool fetch(const resident::Slot* slot, u32 tag, const u64* leaving, resident::Command* out, u64* left) const {
-    constexpr u32 kLast = resident::kWords, kOfLane = kLast / machine::kLanes + 1;
+  /// All words at once, in one round trip. The last lane polls `leaving`, which block 0 writes itself.
+  THALWEG_DEVICE bool fetch(const persistent::Slot* slot, u32 tag, const u64* leaving, persistent::Command* out,
+                            u64* left) const {
+    constexpr u32 kLast = persistent::kWords, kOfLane = kLast / machine::kLanes + 1;
     u64 words[kOfLane] = {};
     bool mine = true;
     THALWEG_UNROLL
@@ -46,7 +47,7 @@ class WarpIo {
     THALWEG_UNROLL
     for (u32 i = 0; i < kLast; ++i)
       parts[i] = machine::from_lane(static_cast<u32>(words[i / machine::kLanes] >> 32), i % machine::kLanes);
-    *out = resident::command_of(parts);
+    *out = persistent::command_of(parts);
     return true;
   }
   THALWEG_DEVICE void copy(u64 to, u64 from, u32 bytes) const {
@@ -69,17 +70,17 @@ class WarpIo {
   THALWEG_DEVICE u64 nanoseconds() const { return machine::from_lane(machine::nanoseconds(), 0); }
 
  private:
-  ResidentShared& shared_;
+  PersistentShared& shared_;
   const u32 lane_;
 };
 
 /// All threads of a block; Threads of them.
 template <u32 Threads>
-THALWEG_DEVICE void stay(const resident::Arguments& arguments, ResidentShared& shared) {
+THALWEG_DEVICE void stay(const persistent::Arguments& arguments, PersistentShared& shared) {
   if (machine::thread_x() < machine::kLanes) {
-    resident::Block<WarpIo<Threads>> block(WarpIo<Threads>(shared), arguments, machine::block_x());
+    persistent::Block<WarpIo<Threads>> block(WarpIo<Threads>(shared), arguments, machine::block_x());
     block.begin();
-    while (block.turn() != resident::Turn::over) {
+    while (block.turn() != persistent::Turn::over) {
     }
     if (machine::thread_x() == 0) shared.over = true;
     machine::meet_block();

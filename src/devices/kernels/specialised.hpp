@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a program that has a form, a kernel for each form. Blocks of a power of two of whole warps; blocks of one program
-// need not all be there at once, but those of its peer must come. All is in line, but what copy_apart() keeps away.
+// One run of a program that has a specialised kernel, one for each kind of polled step and move. Blocks of a power of two of
+// whole warps; blocks of one program need not all be there at once, but those of its peer must come. All is in line, but what
+// copy_apart() keeps away.
 #pragma once
 #include <type_traits>
 
 #include "devices/kernels/arguments.hpp"
 #include "devices/kernels/batch.hpp"
-#include "devices/program/form_run.hpp"
+#include "devices/program/specialised_run.hpp"
 
 namespace thalweg::impl::kernels {
 
 namespace machine = device::machine;
 using device::Gate;
 using device::i64;
-using device::Look;
 using device::Move;
 using device::Part;
+using device::Poll;
 using device::RecvBuffer;
 using device::Side;
 using device::Step;
 using device::Word16;
 
 /// What a block's first thread found, for all.
-struct FormShared {
+struct SpecialisedShared {
   u32 gate;
   u32 plain;  // a send's receive buffer is contiguous
   u64 to;
@@ -36,7 +37,7 @@ THALWEG_DEVICE_COLD void copy_apart(u32 rank, u32 size, const Side* to, const Si
 
 /// Where the steps are; of a list, which one a piece is of.
 template <class Arguments>
-struct FormSteps {
+struct SpecialisedSteps {
   const Arguments& arguments;
   THALWEG_DEVICE const Step& step(u32 i) const { return arguments.steps[i]; }
   THALWEG_DEVICE u32 step_of(u32 piece) const {
@@ -48,7 +49,7 @@ struct FormSteps {
   }
 };
 template <>
-struct FormSteps<ProgramArguments> {
+struct SpecialisedSteps<ProgramArguments> {
   const ProgramArguments& arguments;
   THALWEG_DEVICE const Step& step(u32 i) const { return arguments.program.steps[i]; }
   THALWEG_DEVICE u32 step_of(u32 piece) const { return machine::constant(arguments.pieces + piece); }
@@ -60,7 +61,7 @@ THALWEG_DEVICE u32 first_piece() { return (machine::block_x() * machine::threads
 template <class Steps>
 THALWEG_DEVICE void move_list(const Steps& steps, const ProgramArguments& common, u32 which) {
   const u32 all = machine::threads_x() / machine::kLanes * common.blocks;
-  for (u32 piece = first_piece(); piece < common.form.items; piece += all) {
+  for (u32 piece = first_piece(); piece < common.specialised.items; piece += all) {
     const Step& step = steps.step(which);
     const u64 at = u64{piece - step.recv_buffer} * common.item, left = step.bytes - at;
     const Part part{at, at + (left < common.item ? left : common.item)};
@@ -70,12 +71,13 @@ THALWEG_DEVICE void move_list(const Steps& steps, const ProgramArguments& common
     } else {
       copy_apart(machine::thread_x() % machine::kLanes, machine::kLanes, &step.to, &step.from, step.bytes, part);
     }
-    if (piece + all < common.form.items) which = steps.step_of(piece + all);
+    if (piece + all < common.specialised.items) which = steps.step_of(piece + all);
   }
 }
 
 /// One step's bytes, by all threads of all blocks: warps of the blocks in turn, so that what is less than a word for each thread
-/// still takes all of them. What a thread moves at once is loaded before the gates are open, unless it waits for the look.
+/// still takes all of them. What a thread moves at once is loaded before the gates are open, unless it waits for the polled
+/// step.
 template <Move kMove>
 class Mover {
  public:
@@ -118,7 +120,7 @@ class Mover {
     }
   }
   /// A receive buffer of any layout or alignment.
-  THALWEG_DEVICE void store(const FormShared& landed) {
+  THALWEG_DEVICE void store(const SpecialisedShared& landed) {
     const u64 common = landed.to | step_.from.base | step_.bytes;
     const bool words = common % 16 == 0 || (one_ && common % 8 == 0);
     if (landed.plain != 0 && words && device::contiguous(step_.from)) return store(landed.to);
@@ -167,13 +169,13 @@ constexpr u32 kBegun = 1, kMoves = 2, kTooShort = 4;
 
 /// By the first thread, up to the move.
 template <Move kMove, class Run>
-THALWEG_DEVICE u32 open_gates(Run& run, FormShared& shared) {
+THALWEG_DEVICE u32 open_gates(Run& run, SpecialisedShared& shared) {
   if (!run.begin()) return 0;
   u32 gate = kBegun | kMoves;
   if constexpr (kMove == Move::send) {
     if (!await<Wait::credit>(run)) return kBegun;
     const RecvBuffer* const recv_buffer =
-        run.recv_buffer();  // not looked at before: it may be another one until the credit names it
+        run.recv_buffer();  // not read before: it may be another one until the credit names it
     const u64 to = recv_buffer->to.base, block = recv_buffer->to.block, capacity = recv_buffer->capacity;
     shared.plain = block == device::kContiguous && recv_buffer->to.pieces == nullptr;
     shared.to = to;
@@ -183,23 +185,23 @@ THALWEG_DEVICE u32 open_gates(Run& run, FormShared& shared) {
   return await<Wait::before>(run) ? gate : kBegun;
 }
 
-template <Look kLook, Move kMove, class Arguments>
-THALWEG_DEVICE void run_form(const Arguments& arguments, const ProgramArguments& common, FormShared& shared) {
+template <Poll kPoll, Move kMove, class Arguments>
+THALWEG_DEVICE void run_specialised(const Arguments& arguments, const ProgramArguments& common, SpecialisedShared& shared) {
   machine::start_early();
   const device::DirectMachine m;
-  const FormSteps<Arguments> steps{arguments};
-  device::FormRun<device::FixedForm<kLook, kMove>, device::DirectMachine, FormSteps<Arguments>> run(
-      m, {}, steps, common.program, common.form, common.blocks, machine::block_x());
+  const SpecialisedSteps<Arguments> steps{arguments};
+  device::SpecialisedRun<device::FixedSpecialised<kPoll, kMove>, device::DirectMachine, SpecialisedSteps<Arguments>> run(
+      m, {}, steps, common.program, common.specialised, common.blocks, machine::block_x());
   u32 which = 0;
-  if (kMove == Move::list && first_piece() < common.form.items) which = steps.step_of(first_piece());
+  if (kMove == Move::list && first_piece() < common.specialised.items) which = steps.step_of(first_piece());
   if constexpr (kMove == Move::none || kMove == Move::list) {
     if (machine::thread_x() == 0) shared.gate = open_gates<kMove>(run, shared);
     machine::sync_block();
     if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
     if (kMove == Move::list && (shared.gate & kMoves) != 0) move_list(steps, common, which);
   } else {
-    Mover<kMove> mover(steps.step(common.form.move_step), common.blocks);
-    if (kMove != Move::sides && (kLook == Look::none || common.form.behind == 0)) mover.load();
+    Mover<kMove> mover(steps.step(common.specialised.move_step), common.blocks);
+    if (kMove != Move::sides && (kPoll == Poll::none || common.specialised.behind == 0)) mover.load();
     if (machine::thread_x() == 0) shared.gate = open_gates<kMove>(run, shared);
     machine::sync_block();
     if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
@@ -207,7 +209,7 @@ THALWEG_DEVICE void run_form(const Arguments& arguments, const ProgramArguments&
       if constexpr (kMove == Move::send) {
         mover.store(shared);
       } else {
-        mover.store(steps.step(common.form.move_step).to.base);
+        mover.store(steps.step(common.specialised.move_step).to.base);
       }
     }
   }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which programs need less than an Executor.
-#include "devices/program/form_of.hpp"
+// Which programs need less than a ProgramExecutor.
+#include "devices/program/specialised_of.hpp"
 
 #include "thalweg/device/side.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-using device::Form;
 using device::kNoStep;
-using device::Look;
 using device::Move;
+using device::Poll;
+using device::Specialised;
 using device::Step;
 using device::StepKind;
 
-bool looks(const Step& step) { return step.kind == StepKind::wait || step.kind == StepKind::take; }
+bool polls(const Step& step) { return step.kind == StepKind::wait || step.kind == StepKind::take; }
 bool moves(const Step& step) {
   return step.kind == StepKind::copy || step.kind == StepKind::signal || step.kind == StepKind::send;
 }
@@ -39,17 +39,17 @@ Move way_of(const Step& step) {
 }
 
 /// The steps by kind; false: too many of one.
-bool count(std::span<const Step> steps, Form* form, uint32_t* moving) {
+bool count(std::span<const Step> steps, Specialised* specialised, uint32_t* moving) {
   bool sends = false;
   for (uint32_t i = 0; i < steps.size(); ++i) {
-    if (looks(steps[i]) && form->look_step == kNoStep) {
-      form->look_step = i;
-      form->look = steps[i].kind == StepKind::wait ? Look::wait : Look::take;
-    } else if (steps[i].kind == StepKind::post && form->post_step == kNoStep) {
-      form->post_step = i;
+    if (polls(steps[i]) && specialised->poll_step == kNoStep) {
+      specialised->poll_step = i;
+      specialised->poll = steps[i].kind == StepKind::wait ? Poll::wait : Poll::take;
+    } else if (steps[i].kind == StepKind::post && specialised->post_step == kNoStep) {
+      specialised->post_step = i;
     } else if (moves(steps[i])) {
       sends = sends || steps[i].kind == StepKind::send;
-      form->move_step = i;
+      specialised->move_step = i;
       ++*moving;
     } else {
       return false;
@@ -57,20 +57,20 @@ bool count(std::span<const Step> steps, Form* form, uint32_t* moving) {
   }
   if (sends && *moving > 1) return false;
   if (*moving > 0) {
-    const Step& last = steps[form->move_step];
-    form->move = sends ? Move::send : *moving > 1 ? Move::list : way_of(last);
+    const Step& last = steps[specialised->move_step];
+    specialised->move = sends ? Move::send : *moving > 1 ? Move::list : way_of(last);
   }
   return true;
 }
 
-/// Does each step come after what its form does before it, and nothing else?
-bool in_order(std::span<const Step> steps, std::span<const uint32_t> after, Form* form) {
+/// Does each step come after what its kernel does before it, and nothing else?
+bool in_order(std::span<const Step> steps, std::span<const uint32_t> after, Specialised* specialised) {
   bool first = true;
   for (uint32_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
-    bool behind_look = false, behind_move = false;
+    bool behind_poll = false, behind_move = false;
     for (const uint32_t earlier : after.subspan(step.first_after, step.after_count)) {
-      behind_look = behind_look || earlier == form->look_step;
+      behind_poll = behind_poll || earlier == specialised->poll_step;
       behind_move = behind_move || moves(steps[earlier]);
     }
     if (step.kind == StepKind::post && step.after_count != 0) return false;
@@ -78,9 +78,9 @@ bool in_order(std::span<const Step> steps, std::span<const uint32_t> after, Form
     // Signals at the end of a list wait for all of its copies anyway, and with them for what these waited for.
     const bool ends = step.kind == StepKind::signal && behind_move;
     if (step.kind != StepKind::signal && behind_move) return false;
-    if (!first && !ends && behind_look != (form->behind != 0)) return false;
-    if (first) form->behind = behind_look ? 1 : 0;
-    if (ends && behind_look && form->behind == 0) return false;
+    if (!first && !ends && behind_poll != (specialised->behind != 0)) return false;
+    if (first) specialised->behind = behind_poll ? 1 : 0;
+    if (ends && behind_poll && specialised->behind == 0) return false;
     first = false;
   }
   return true;
@@ -88,14 +88,16 @@ bool in_order(std::span<const Step> steps, std::span<const uint32_t> after, Form
 
 }  // namespace
 
-Form form_of(std::span<const Step> steps, std::span<const uint32_t> after) {
-  Form form;
+Specialised specialised_of(std::span<const Step> steps, std::span<const uint32_t> after) {
+  Specialised specialised;
   uint32_t moving = 0;
-  if (!count(steps, &form, &moving) || !in_order(steps, after, &form)) return {};
-  if (form.post_step != kNoStep && (form.look != Look::take || steps[form.post_step].end != steps[form.look_step].end))
+  if (!count(steps, &specialised, &moving) || !in_order(steps, after, &specialised)) return {};
+  if (specialised.post_step != kNoStep &&
+      (specialised.poll != Poll::take || steps[specialised.post_step].end != steps[specialised.poll_step].end))
     return {};
-  while (form.first_signal < steps.size() && steps[form.first_signal].signal.word == nullptr) ++form.first_signal;
-  return form;
+  while (specialised.first_signal < steps.size() && steps[specialised.first_signal].signal.word == nullptr)
+    ++specialised.first_signal;
+  return specialised;
 }
 
 }  // namespace thalweg::impl

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side of the resident kernel: the ring, and who of host and kernel owns it.
+// The host's side of the persistent kernel: the ring, and who of host and kernel owns it.
 //
 //   none      no kernel: the host owns all of it
 //   launched  ... until every block has said `started`
 //   running   commands are posted. One that comes when the kernel is about to leave may stay undone
 //   ending    it said that it leaves, or was told to: nothing is posted. When every block has said `gone`, what is not done
 //             is given back, and the next generation begins behind it
-#include "devices/resident.hpp"
+#include "devices/persistent.hpp"
 
 #include <sched.h>
 
@@ -19,17 +19,17 @@
 namespace thalweg::impl {
 namespace {
 
-using resident::Command;
-using resident::kSlots;
-using resident::Shared;
+using persistent::Command;
+using persistent::kSlots;
+using persistent::Shared;
 
-static_assert(ResidentOptions::kMostBlocks == resident::kMostBlocks);
+static_assert(PersistentOptions::kMostBlocks == persistent::kMostBlocks);
 constexpr uint64_t kLives = 16;             // x idle_ns: the longest life of one kernel
 constexpr uint64_t kBlockBytes = 16 << 10;  // less for each block is not worth its answer
 
 struct List {
   std::mutex mutex;
-  std::vector<std::weak_ptr<Resident>> residents;
+  std::vector<std::weak_ptr<PersistentCopier>> persistents;
   std::atomic<unsigned> count{0};
 };
 List& list() {
@@ -39,39 +39,39 @@ List& list() {
 
 uint64_t load(const device::u64* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-std::shared_ptr<Resident> find(List& all, const Device& device) {
-  for (const std::weak_ptr<Resident>& one : all.residents) {
-    if (std::shared_ptr<Resident> found = one.lock(); found != nullptr && &found->device() == &device) return found;
+std::shared_ptr<PersistentCopier> find(List& all, const Device& device) {
+  for (const std::weak_ptr<PersistentCopier>& one : all.persistents) {
+    if (std::shared_ptr<PersistentCopier> found = one.lock(); found != nullptr && &found->device() == &device) return found;
   }
   return nullptr;
 }
 
 }  // namespace
 
-Status Resident::open(Device& device, const ResidentOptions& options, std::shared_ptr<Resident>* out) {
+Status PersistentCopier::open(Device& device, const PersistentOptions& options, std::shared_ptr<PersistentCopier>* out) {
   List& all = list();
   {
     const std::lock_guard lock(all.mutex);
     *out = find(all, device);
   }
   if (*out != nullptr) return TW_OK;
-  std::shared_ptr<Resident> made(new Resident(device, options));
+  std::shared_ptr<PersistentCopier> made(new PersistentCopier(device, options));
   if (Status s = made->make(); is_error(s)) return s;
   const std::lock_guard lock(all.mutex);
   *out = find(all, device);  // another thread's, which was faster; `made` ends behind the lock
   if (*out != nullptr) return TW_OK;
-  std::erase_if(all.residents, [](const std::weak_ptr<Resident>& one) { return one.expired(); });
-  all.residents.push_back(made);
-  all.count.store(static_cast<unsigned>(all.residents.size()), std::memory_order_release);
+  std::erase_if(all.persistents, [](const std::weak_ptr<PersistentCopier>& one) { return one.expired(); });
+  all.persistents.push_back(made);
+  all.count.store(static_cast<unsigned>(all.persistents.size()), std::memory_order_release);
   *out = std::move(made);
   return TW_OK;
 }
 
-Status Resident::make() {
-  if (options_.blocks == 0 || options_.blocks > resident::kMostBlocks || options_.idle_ns < ResidentOptions::kShortest ||
-      options_.idle_ns > ResidentOptions::kLongest) {
-    return fail(TW_ERR_INVALID, "a resident kernel has 1 to %u blocks and ends when idle for 10 us to 100 ms",
-                resident::kMostBlocks);
+Status PersistentCopier::make() {
+  if (options_.blocks == 0 || options_.blocks > persistent::kMostBlocks || options_.idle_ns < PersistentOptions::kShortest ||
+      options_.idle_ns > PersistentOptions::kLongest) {
+    return fail(TW_ERR_INVALID, "a persistent kernel has 1 to %u blocks and ends when idle for 10 us to 100 ms",
+                persistent::kMostBlocks);
   }
   if (Status s = device_.load_kernels(); is_error(s)) return s;
   if (Status s = device_.make_urgent_queue(&queue_); is_error(s)) return s;
@@ -83,7 +83,7 @@ Status Resident::make() {
 }
 
 /// What the kernel may still touch is not freed: one that never found room to start would find it gone.
-Resident::~Resident() {
+PersistentCopier::~PersistentCopier() {
   constexpr uint64_t kPatience = 2 * kSecond;
   if (shared_ == nullptr) return;
   const Deadline limit(kPatience);
@@ -100,19 +100,19 @@ Resident::~Resident() {
   if (over) {
     device_.free(reinterpret_cast<uintptr_t>(shared_));
   } else {
-    warn_once("resident.stuck", "a resident copy kernel did not end; its pinned memory is kept until exit");
+    warn_once("persistent.stuck", "a persistent copy kernel did not end; its pinned memory is kept until exit");
   }
 }
 
 /// Have all blocks of this generation said so?
-bool Resident::all(const device::u64* words) const {
+bool PersistentCopier::all(const device::u64* words) const {
   for (unsigned b = 0; b < options_.blocks; ++b) {
     if (load(&words[b]) != generation_.load(std::memory_order_relaxed)) return false;
   }
   return true;
 }
 
-bool Resident::done(uint64_t position, unsigned blocks) const {
+bool PersistentCopier::done(uint64_t position, unsigned blocks) const {
   for (unsigned b = 0; b < blocks; ++b) {
     if (load(&shared_->done[b]) <= position) return false;
   }
@@ -120,30 +120,30 @@ bool Resident::done(uint64_t position, unsigned blocks) const {
 }
 
 /// The first position that not all blocks are behind.
-uint64_t Resident::slowest() const {
+uint64_t PersistentCopier::slowest() const {
   uint64_t position = head_;
   for (unsigned b = 0; b < options_.blocks; ++b) position = std::min(position, load(&shared_->done[b]));
   return std::max(position, first_);
 }
 
 /// Release: with what the host wrote to the bytes before. The words may show in any order.
-void Resident::post(const Command& command) {
+void PersistentCopier::post(const Command& command) {
   device::u64* const words = shared_->slots[head_ % kSlots].words;
-  const uint32_t tag = resident::tag_of(head_++);
-  for (unsigned i = 0; i < resident::kWords; ++i)
-    __atomic_store_n(&words[i], resident::word_of(command, i, tag), __ATOMIC_RELEASE);
+  const uint32_t tag = persistent::tag_of(head_++);
+  for (unsigned i = 0; i < persistent::kWords; ++i)
+    __atomic_store_n(&words[i], persistent::word_of(command, i, tag), __ATOMIC_RELEASE);
 }
 
-void Resident::launch() {
+void PersistentCopier::launch() {
   const uint64_t next = generation_.load(std::memory_order_relaxed) + 1;
   first_ = head_;
   told_ = false;
-  const ResidentKernel kernel{
+  const PersistentKernel kernel{
       reinterpret_cast<uintptr_t>(shared_), next, first_, options_.idle_ns, kLives * options_.idle_ns, options_.blocks};
   if (const Status status = queue_->launch(kernel); is_error(status)) {
     broken_ = status;
-    warn_once("resident",
-              std::string("small copies go by engines, as the resident kernel cannot be launched: ") + last_error());
+    warn_once("persistent",
+              std::string("small copies go by engines, as the persistent kernel cannot be launched: ") + last_error());
     return;
   }
   generation_.store(next, std::memory_order_relaxed);
@@ -151,7 +151,7 @@ void Resident::launch() {
 }
 
 /// Every block is gone: whatever it has not done, nobody will do any more.
-void Resident::take_back() {
+void PersistentCopier::take_back() {
   for (uint64_t position = slowest(); position < head_; ++position) {
     Taken& taken = taken_[position % kSlots];
     if (taken.ticket != nullptr && !done(position, taken.blocks)) taken.ticket->returned.store(true, std::memory_order_release);
@@ -160,8 +160,8 @@ void Resident::take_back() {
   state_ = State::none;
 }
 
-/// What the kernel has said since the last look.
-void Resident::catch_up() {
+/// What the kernel has said since the last poll.
+void PersistentCopier::catch_up() {
   if (is_error(broken_)) return;
   if (state_ == State::launched && all(shared_->started)) state_ = State::running;
   if (state_ == State::running && (told_ || load(&shared_->leaving) == generation_.load(std::memory_order_relaxed)))
@@ -170,7 +170,7 @@ void Resident::catch_up() {
 }
 
 /// Can a command be posted? Starts what has to be started for a later one.
-bool Resident::ready() {
+bool PersistentCopier::ready() {
   catch_up();
   if (state_ == State::running) return true;
   if (state_ != State::none || pauses_ != 0) return false;
@@ -179,9 +179,9 @@ bool Resident::ready() {
   return false;
 }
 
-Status Resident::copy(uint64_t to, uint64_t from, uint64_t length, Ticket* ticket) {
+Status PersistentCopier::copy(uint64_t to, uint64_t from, uint64_t length, Ticket* ticket) {
   const std::lock_guard lock(mutex_);
-  if (is_error(broken_) || length == 0 || length > resident::kLongest || !ready()) return TW_AGAIN;
+  if (is_error(broken_) || length == 0 || length > persistent::kLongest || !ready()) return TW_AGAIN;
   if (head_ - slowest() >= kSlots - 1) return TW_AGAIN;  // one slot is kept for the command to end
   const uint64_t worth = (length + kBlockBytes - 1) / kBlockBytes;
   ticket->position = head_;
@@ -193,13 +193,13 @@ Status Resident::copy(uint64_t to, uint64_t from, uint64_t length, Ticket* ticke
   return TW_OK;
 }
 
-uint64_t Resident::taken() {
+uint64_t PersistentCopier::taken() {
   const std::lock_guard lock(mutex_);
   return taken_count_;
 }
 
 /// What a later generation counts does not count: it was launched behind the giving back.
-Status Resident::look(Ticket& ticket) {
+Status PersistentCopier::poll(Ticket& ticket) {
   const bool here = done(ticket.position, ticket.blocks);
   if (ticket.returned.load(std::memory_order_acquire)) return TW_AGAIN;
   if (here) return TW_OK;
@@ -210,13 +210,13 @@ Status Resident::look(Ticket& ticket) {
   return TW_IN_PROGRESS;
 }
 
-void Resident::forget(const Ticket& ticket) {
+void PersistentCopier::forget(const Ticket& ticket) {
   const std::lock_guard lock(mutex_);
   Taken& taken = taken_[ticket.position % kSlots];
   if (taken.ticket == &ticket) taken.ticket = nullptr;
 }
 
-Status Resident::ask() {
+Status PersistentCopier::ask() {
   const std::lock_guard lock(mutex_);
   if (is_error(broken_)) return broken_;
   const Status status = queue_->query();
@@ -225,32 +225,33 @@ Status Resident::ask() {
 }
 
 /// At most one such command for a kernel; without room for it, the kernel has enough to do and ends when it is idle.
-void Resident::tell_to_end() {
+void PersistentCopier::tell_to_end() {
   if (told_ || state_ == State::none || head_ - slowest() >= kSlots) return;
   told_ = true;
   taken_[head_ % kSlots] = {};
   post({});
 }
 
-void Resident::pause() {
+void PersistentCopier::pause() {
   const std::lock_guard lock(mutex_);
   ++pauses_;
   tell_to_end();
 }
 
-ResidentPause::ResidentPause() {
+PersistentPause::PersistentPause() {
   List& all = list();
   if (all.count.load(std::memory_order_acquire) == 0) return;
   {
     const std::lock_guard lock(all.mutex);
-    for (const std::weak_ptr<Resident>& one : all.residents) {
-      if (std::shared_ptr<Resident> resident = one.lock(); resident != nullptr) held_.push_back(std::move(resident));
+    for (const std::weak_ptr<PersistentCopier>& one : all.persistents) {
+      if (std::shared_ptr<PersistentCopier> persistent = one.lock(); persistent != nullptr)
+        held_.push_back(std::move(persistent));
     }
   }
   for (const auto& one : held_) one->pause();
 }
 
-ResidentPause::~ResidentPause() {
+PersistentPause::~PersistentPause() {
   for (const auto& one : held_) {
     const std::lock_guard lock(one->mutex_);
     --one->pauses_;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Group of an Executor that is one thread of the host.
+// The Group of a ProgramExecutor that is one thread of the host.
 #pragma once
 #include <vector>
 
-#include "devices/program/executor.hpp"
+#include "devices/program/program_executor.hpp"
 
 namespace thalweg::impl {
 
 /// Whose steps are whose does not change while a run lasts.
-struct SoloSteps {
+struct OneThreadSteps {
   const device::Step* steps;
   const uint32_t* after;
   std::vector<uint8_t> done;
@@ -16,19 +16,19 @@ struct SoloSteps {
 
 /// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
 template <class M>
-void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t role, uint32_t blocks) {
-  const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = role * share;
+void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t block, uint32_t blocks) {
+  const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = block * share;
   if (begin >= step.bytes) return;
-  const uint64_t end = role + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
+  const uint64_t end = block + 1 == blocks || step.bytes - begin < share ? step.bytes : begin + share;
   device::copy_part(m, 0, 1, to, step.from, step.bytes, {begin, end});
 }
 
-class Solo {
+class OneThread {
  public:
-  static constexpr bool one_look = false;
+  static constexpr bool one_poll = false;
   static constexpr uint32_t lanes() { return 1; }
   static constexpr uint32_t parts() { return 1; }
-  explicit Solo(SoloSteps& steps) : steps_(&steps) {}
+  explicit OneThread(OneThreadSteps& steps) : steps_(&steps) {}
   uint32_t lane() const { return 0; }
   bool leader() const { return true; }
   void sync() const {}
@@ -53,15 +53,15 @@ class Solo {
 
   uint32_t share(uint32_t, uint32_t, uint32_t, uint32_t, uint32_t) const { return moving_; }
   template <class M>
-  void move(M m, const device::Step& step, const device::RecvBuffer* recv_buffer, uint32_t role, uint32_t blocks,
+  void move(M m, const device::Step& step, const device::RecvBuffer* recv_buffer, uint32_t block, uint32_t blocks,
             uint32_t) const {
-    if (recv_buffer == nullptr) return copy_share(m, step, step.to, role, blocks);
+    if (recv_buffer == nullptr) return copy_share(m, step, step.to, block, blocks);
     const device::Sending sending = device::begin_send(m, recv_buffer, 0, 0, step.bytes);
-    if (sending.status == 0) copy_share(m, step, sending.to, role, blocks);
+    if (sending.status == 0) copy_share(m, step, sending.to, block, blocks);
   }
 
  private:
-  SoloSteps* steps_;
+  OneThreadSteps* steps_;
   bool ready_ = false, open_ = false, moving_ = false, stop_ = false;
   uint64_t found_ = 0;
 };

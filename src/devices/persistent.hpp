@@ -7,10 +7,10 @@
 // within `idle_ns` has it launched; what is taken is only ever given to a kernel that runs, so no copy depends on there being room
 // for a kernel. The kernel ends by itself when nothing came for idle_ns, or after sixteen times that in any case, so
 // it never holds up anybody for good, nor does it outlive a killed process by more. Commands that it has not done by then are
-// given back (look() says TW_AGAIN), for their owner to copy otherwise.
+// given back (poll() says TW_AGAIN), for their owner to copy otherwise.
 //
 // Drivers' calls that wait for the device (allocating, freeing, importing, loading) would wait for it too: back ends hold a
-// ResidentPause around theirs, which ends all resident kernels of the process and starts none meanwhile.
+// PersistentPause around theirs, which ends all persistent kernels of the process and starts none meanwhile.
 //
 // Threads: any. One lock for each device, held for a command's few stores, or for a launch.
 #pragma once
@@ -20,14 +20,14 @@
 #include <vector>
 
 #include "devices/device.hpp"
-#include "devices/resident/block.hpp"
-#include "devices/resident/options.hpp"
+#include "devices/persistent/block.hpp"
+#include "devices/persistent/options.hpp"
 
 namespace thalweg::impl {
 
-class Resident {
+class PersistentCopier {
  public:
-  /// Of a copy that is under way; stays where it is until look() has answered something else than TW_IN_PROGRESS.
+  /// Of a copy that is under way; stays where it is until poll() has answered something else than TW_IN_PROGRESS.
   struct Ticket {
     uint64_t position = 0;
     unsigned blocks = 0;
@@ -35,16 +35,16 @@ class Resident {
   };
 
   /// The device's, which all who hold it share; the first one's options count. It ends with the last of them.
-  static Status open(Device& device, const ResidentOptions& options, std::shared_ptr<Resident>* out);
-  ~Resident();
-  Resident(const Resident&) = delete;
-  Resident& operator=(const Resident&) = delete;
+  static Status open(Device& device, const PersistentOptions& options, std::shared_ptr<PersistentCopier>* out);
+  ~PersistentCopier();
+  PersistentCopier(const PersistentCopier&) = delete;
+  PersistentCopier& operator=(const PersistentCopier&) = delete;
 
-  /// `length` bytes, at most resident::kLongest, between addresses that kernels of the device may use. TW_OK: taken. TW_AGAIN:
-  /// not now, copy otherwise; nothing was started.
+  /// `length` bytes, at most persistent::kLongest, between addresses that kernels of the device may use. TW_OK: taken.
+  /// TW_AGAIN: not now, copy otherwise; nothing was started.
   Status copy(uint64_t to, uint64_t from, uint64_t length, Ticket* ticket);
   /// TW_OK: the bytes are there, visible to all. TW_IN_PROGRESS. TW_AGAIN: given back, none or some of it done.
-  Status look(Ticket& ticket);
+  Status poll(Ticket& ticket);
   /// The ticket goes, whatever becomes of its copy.
   void forget(const Ticket& ticket);
   /// After long silence: is the kernel's queue still whole? An error: it broke, and nothing will be finished any more.
@@ -54,13 +54,13 @@ class Resident {
   const Device& device() const { return device_; }
 
  private:
-  friend class ResidentPause;
+  friend class PersistentPause;
   enum class State : uint8_t { none, launched, running, ending };  // of the generation's kernel, as far as the host has seen
   struct Taken {
     Ticket* ticket = nullptr;
     unsigned blocks = 0;
   };
-  Resident(Device& device, const ResidentOptions& options) : device_(device), options_(options) {}
+  PersistentCopier(Device& device, const PersistentOptions& options) : device_(device), options_(options) {}
   Status make();
   void catch_up();
   bool ready();
@@ -68,16 +68,16 @@ class Resident {
   bool all(const device::u64* words) const;
   uint64_t slowest() const;
   bool done(uint64_t position, unsigned blocks) const;
-  void post(const resident::Command& command);
+  void post(const persistent::Command& command);
   void take_back();
   void pause();
   void tell_to_end();
 
   Device& device_;
-  const ResidentOptions options_;
+  const PersistentOptions options_;
   std::mutex mutex_;  // guards the rest
   std::unique_ptr<Queue> queue_;
-  resident::Shared* shared_ = nullptr;
+  persistent::Shared* shared_ = nullptr;
   State state_ = State::none;
   bool told_ = false;  // this generation's kernel finds the command to end
   unsigned pauses_ = 0;
@@ -85,21 +85,21 @@ class Resident {
   std::atomic<uint64_t> generation_{0};
   uint64_t head_ = 0, first_ = 0;  // the next position; where this generation began
   uint64_t asked_at_ = 0;          // when a copy last found no kernel
-  Taken taken_[resident::kSlots];
+  Taken taken_[persistent::kSlots];
   uint64_t taken_count_ = 0;
 };
 
-/// While it lives, no resident kernel of the process is started, and those that run end as soon as they have done what they
+/// While it lives, no persistent kernel of the process is started, and those that run end as soon as they have done what they
 /// were given. Waits for nothing. Costs a load where there is none.
-class ResidentPause {
+class PersistentPause {
  public:
-  ResidentPause();
-  ~ResidentPause();
-  ResidentPause(const ResidentPause&) = delete;
-  ResidentPause& operator=(const ResidentPause&) = delete;
+  PersistentPause();
+  ~PersistentPause();
+  PersistentPause(const PersistentPause&) = delete;
+  PersistentPause& operator=(const PersistentPause&) = delete;
 
  private:
-  std::vector<std::shared_ptr<Resident>> held_;
+  std::vector<std::shared_ptr<PersistentCopier>> held_;
 };
 
 }  // namespace thalweg::impl

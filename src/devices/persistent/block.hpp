@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of the resident copy kernel (devices/resident.hpp), the same text on a GPU and for its twins on the host.
+// One block of the persistent copy kernel (devices/persistent.hpp), the same text on a GPU and for its twins on the host.
 //
 // A command is five words of 32 bits, each stored as a 64-bit word together with the command's tag, so whoever reads a slot knows
-// of every word whether it is the new one, in whatever order they arrive: one look is one round trip over the bus. Every block
-// looks at every command, in order, and counts it in `done`, also where it has no share of it.
+// of every word whether it is the new one, in whatever order they arrive: one poll is one round trip over the bus. Every block
+// polls every command, in order, and counts it in `done`, also where it has no share of it.
 //
 // The end is decided by block 0: it has been idle for too long, or has lived for too long. It says so in `leaving`, and the others
 // follow when they see it. A command that says `end` ends them all at once. What a block says last is `gone`: nothing that it did
@@ -11,7 +11,7 @@
 #pragma once
 #include "thalweg/device/order.hpp"
 
-namespace thalweg::impl::resident {
+namespace thalweg::impl::persistent {
 
 using device::u32;
 using device::u64;
@@ -66,7 +66,7 @@ THALWEG_DEVICE Command command_of(const u32* parts) {
 enum class Turn : unsigned char { idle, moved, over };
 
 /// Io, of the block's leader (one thread of the host, a warp of a GPU in step):
-///   bool fetch(const Slot*, u32 tag, const u64* leaving, Command*, u64* left)   one look at both
+///   bool fetch(const Slot*, u32 tag, const u64* leaving, Command*, u64* left)   one poll of both
 ///   void copy(u64 to, u64 from, u32 bytes)                                     by all of the block; may be 0 bytes
 ///   void say(u64* word, u64 value)                                             behind all that the block did
 ///   u64 nanoseconds()
@@ -80,7 +80,7 @@ class Block {
     io_.say(&shared_->started[index_], arguments_.generation);
   }
 
-  /// One look and what it found.
+  /// One poll and what it found.
   THALWEG_DEVICE Turn turn() {
     Command command;
     u64 left = 0;
@@ -124,7 +124,7 @@ class Block {
 
 /// A block that is one thread of the host, with a Machine.
 template <class M>
-struct SoloIo {
+struct OneThreadIo {
   M m;
   bool fetch(const Slot* slot, u32 tag, const u64* leaving, Command* out, u64* left) const {
     u32 parts[kWords];
@@ -143,4 +143,4 @@ struct SoloIo {
   u64 nanoseconds() const { return m.nanoseconds(); }
 };
 
-}  // namespace thalweg::impl::resident
+}  // namespace thalweg::impl::persistent

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which programs have a form, and which need an Executor.
-#include "devices/program/form_of.hpp"
+// Which programs have a specialised kernel, and which need a ProgramExecutor.
+#include "devices/program/specialised_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 namespace thalweg::impl {
 namespace {
 
-using device::Form;
-using device::Look;
 using device::Move;
+using device::Poll;
+using device::Specialised;
 using device::Step;
 using device::StepKind;
 
@@ -38,29 +38,29 @@ struct Steps {
     step.from = device::contiguous_at(from);
     step.bytes = bytes;
   }
-  Form form() const { return form_of(steps, after); }
+  Specialised specialised() const { return specialised_of(steps, after); }
   static inline device::u64 word = 0;
   static inline char ends[2];
 };
 
-void expect(const Steps& steps, Look look, Move move, uint32_t behind = 0) {
-  const Form form = steps.form();
-  EXPECT_EQ(form.look, look);
-  EXPECT_EQ(form.move, move);
-  EXPECT_EQ(form.behind, behind);
+void expect(const Steps& steps, Poll poll, Move move, uint32_t behind = 0) {
+  const Specialised specialised = steps.specialised();
+  EXPECT_EQ(specialised.poll, poll);
+  EXPECT_EQ(specialised.move, move);
+  EXPECT_EQ(specialised.behind, behind);
 }
-void expect_none(const Steps& steps) { EXPECT_FALSE(steps.form().known()); }
+void expect_none(const Steps& steps) { EXPECT_FALSE(steps.specialised().known()); }
 
-TEST(Forms, OneStep) {
+TEST(Specialised, OneStep) {
   Steps wait, take, signal, send, ring;
   wait.add(StepKind::wait);
-  expect(wait, Look::wait, Move::none);
+  expect(wait, Poll::wait, Move::none);
   take.add(StepKind::take);
-  expect(take, Look::take, Move::none);
+  expect(take, Poll::take, Move::none);
   signal.add(StepKind::signal);
-  expect(signal, Look::none, Move::aligned);
+  expect(signal, Poll::none, Move::aligned);
   send.add(StepKind::send);
-  expect(send, Look::none, Move::send);
+  expect(send, Poll::none, Move::send);
   for (const StepKind kind : {StepKind::post, StepKind::atomic, StepKind::ring, StepKind::await}) {
     Steps other;
     other.add(kind);
@@ -68,14 +68,14 @@ TEST(Forms, OneStep) {
   }
 }
 
-TEST(Forms, OneCopyByItsLayout) {
+TEST(Specialised, OneCopyByItsLayout) {
   for (const auto& [to, from, bytes, move] :
        {std::tuple{4096u, 8192u, 160u, Move::aligned}, std::tuple{4096u, 8192u, 8u, Move::aligned},
         std::tuple{4104u, 8192u, 8u, Move::aligned}, std::tuple{4104u, 8192u, 160u, Move::sides},
         std::tuple{4096u, 8192u, 161u, Move::sides}, std::tuple{4097u, 8192u, 8u, Move::sides}}) {
     Steps one;
     one.copy(to, from, bytes);
-    expect(one, Look::none, move);
+    expect(one, Poll::none, move);
   }
   for (const auto& [block, pitch, move] : {std::tuple{8u, 64, Move::rows8}, std::tuple{4u, 60, Move::rows4},
                                            std::tuple{3u, 60, Move::sides}, std::tuple{32u, 64, Move::rows16}}) {
@@ -85,23 +85,23 @@ TEST(Forms, OneCopyByItsLayout) {
     one.steps[0].from.stride[0] = pitch;
     ProgramShape shape;
     ASSERT_EQ(arrange(one.steps, one.after, 0, &shape), TW_OK);
-    EXPECT_EQ(shape.form.move, move) << block;
+    EXPECT_EQ(shape.specialised.move, move) << block;
   }
 }
 
-TEST(Forms, ALookBeforeAllOfTheMoveOrNone) {
+TEST(Specialised, ALookBeforeAllOfTheMoveOrNone) {
   Steps behind;
   behind.add(StepKind::wait);
   behind.copy(4096, 8192, 160, {0});
-  expect(behind, Look::wait, Move::aligned, 1);
+  expect(behind, Poll::wait, Move::aligned, 1);
   Steps beside;
   beside.copy(4096, 8192, 160);
   beside.add(StepKind::wait);
-  expect(beside, Look::wait, Move::aligned, 0);
-  Steps before;  // the look is the one that waits
+  expect(beside, Poll::wait, Move::aligned, 0);
+  Steps before;  // the poll is the one that waits
   before.copy(4096, 8192, 160);
   before.add(StepKind::wait, {0});
-  expect(before, Look::wait, Move::aligned, 0);
+  expect(before, Poll::wait, Move::aligned, 0);
   Steps half;
   half.add(StepKind::wait);
   half.copy(4096, 8192, 160, {0});
@@ -112,22 +112,22 @@ TEST(Forms, ALookBeforeAllOfTheMoveOrNone) {
   early.add(StepKind::signal);
   early.copy(4096, 8192, 160, {0});
   expect_none(early);
-  Steps late;  // a signal behind the look, the copy beside it
+  Steps late;  // a signal behind the poll, the copy beside it
   late.add(StepKind::wait);
   late.copy(4096, 8192, 160);
   late.add(StepKind::signal, {0, 1});
   expect_none(late);
 }
 
-TEST(Forms, Lists) {
+TEST(Specialised, Lists) {
   Steps chain;
   chain.add(StepKind::wait);
   for (uint32_t i = 0; i < 40; ++i) chain.copy(4096 + 128 * i, 65536 + 256 * i, 100, {0});
   chain.add(StepKind::signal, {1, 7, 40});
-  expect(chain, Look::wait, Move::list, 1);
+  expect(chain, Poll::wait, Move::list, 1);
   ProgramShape shape;
   ASSERT_EQ(arrange(chain.steps, chain.after, 0, &shape), TW_OK);
-  EXPECT_EQ(shape.form.items, 40u);
+  EXPECT_EQ(shape.specialised.items, 40u);
   Steps ordered;
   ordered.copy(4096, 8192, 100);
   ordered.copy(5096, 9192, 100, {0});
@@ -139,17 +139,17 @@ TEST(Forms, Lists) {
   expect_none(told);
 }
 
-TEST(Forms, Channels) {
+TEST(Specialised, Channels) {
   Steps exchange;
   exchange.add(StepKind::send);
   exchange.add(StepKind::post);
   exchange.add(StepKind::take, {1});
-  expect(exchange, Look::take, Move::send, 0);
+  expect(exchange, Poll::take, Move::send, 0);
   Steps answer;
   answer.add(StepKind::post);
   answer.add(StepKind::take, {0});
   answer.add(StepKind::send, {1});
-  expect(answer, Look::take, Move::send, 1);
+  expect(answer, Poll::take, Move::send, 1);
   Steps again;  // the credit may be given only when the message is gone
   again.add(StepKind::send);
   again.add(StepKind::post, {0});
