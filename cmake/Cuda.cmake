@@ -19,7 +19,7 @@ if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*
     ${PROJECT_SOURCE_DIR}/src/devices/kernels/*)
-  foreach(header types order side copy reduce level channel_steps wait)
+  foreach(header types order side copy reduce thread_group channel_steps wait)
     list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/${header}.hpp)
   endforeach()
   foreach(header machine cuda host)

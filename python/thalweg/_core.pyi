@@ -381,15 +381,6 @@ class Endpoint(_Closing):
         handler: int | None = None,
         no_wait: bool = False,
     ) -> Request: ...
-    def reduce(
-        self,
-        to: _Buffer,
-        sources: Sequence[_Buffer | tuple[RemoteMemory, int]],
-        op: str = "sum",
-        *,
-        dtype: Any = None,
-        after: Iterable[int] = (),
-    ) -> int: ...
     def atomic(
         self,
         op: str,
@@ -687,6 +678,15 @@ class Plan(_Closing):
         *,
         layout: Layout | None = None,
         to_layout: Layout | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def reduce(
+        self,
+        to: _Buffer,
+        sources: Sequence[_Buffer | tuple[RemoteMemory, int]],
+        op: str = "sum",
+        *,
+        dtype: Any = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def atomic(

@@ -109,6 +109,8 @@ ARGUMENTS = {
     "tw_plan_put": {"endpoint": None},  # the RemoteMemory's, as of those below
     "tw_plan_get": {"endpoint": None},
     "tw_plan_atomic": {"endpoint": None},
+    "tw_plan_reduce": {"source_count": None, "count": None, "type": "dtype"},  # of the buffers
+    "tw_reduce_on": {"source_count": None, "count": None, "type": "dtype"},
     "tw_put_on": {"endpoint": None},
     "tw_get_on": {"endpoint": None},
     "tw_window_create": {"endpoints": "peers", "rank": None, "size": None, "arg": None},  # by the None among the peers
@@ -247,7 +249,10 @@ OPTIONS = {
         "after": ("after", ["tw_send", "tw_am_send", *RECEIVES, *TRANSFERS]),
         "after_kind": None,  # by what `after` is
         "increment": ("increment", ["tw_plan_put", "tw_plan_signal", "tw_plan_wait"]),
-        "after_steps": ("after", [*STEPS, "tw_plan_signal", "tw_plan_wait", "tw_plan_atomic", "tw_plan_copy"]),
+        "after_steps": (
+            "after",
+            [*STEPS, "tw_plan_signal", "tw_plan_wait", "tw_plan_atomic", "tw_plan_copy", "tw_plan_reduce"],
+        ),
         "after_count": None,  # BUFFER
     },
     "tw_blocks_options": {

@@ -380,3 +380,53 @@ def test_streams_that_are_none(context):
         assert same.native == own.native
         same.check()
         tw.stream_check(own)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("op", ["sum", "product", "min", "max"])
+def test_reductions(context, dtype, op):
+    sources = [(np.random.default_rng().random(1003) * 16).astype(dtype) for _ in range(3)]
+    wide = [source.astype("float32" if dtype == "float16" else dtype) for source in sources]
+    call = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    expected = call(call(wide[0], wide[1]), wide[2]).astype(dtype)
+    to, again = np.zeros(1003, dtype=dtype), np.zeros(1003, dtype=dtype)
+    with tw.Plan(context) as plan, tw.Queue(context) as queue:
+        plan.reduce(to, sources, op)
+        plan.prepare(20)
+        plan.run(20)
+        tw.reduce_on(queue, again, sources, op, dtype=to.dtype)
+        queue.synchronize()
+        assert (to == expected).all() and (again == expected).all()
+        with pytest.raises(tw.InvalidError, match="number of bytes"):
+            tw.reduce_on(queue, again, [sources[0][1:]], op)
+        with pytest.raises(tw.InvalidError, match="no operation 'mean'"):
+            tw.reduce_on(queue, again, sources, "mean")
+        tw.copy_on(queue, again, sources[1])
+        queue.synchronize()
+        assert (again == sources[1]).all()
+
+
+def lend_array(endpoint, pipe):
+    """The other process: library memory with random numbers, for as long as it is read."""
+    memory = tw.Memory.allocate(endpoint.worker.context, 4096)
+    numbers = np.frombuffer(memory, dtype=np.int32)
+    numbers[:] = np.random.default_rng().integers(-(2**31), 2**31, 1024, dtype=np.int32)
+    pipe.send((memory.export(), numbers.tobytes()))
+    pipe.recv()  # mapped: nothing here has to progress
+    del numbers
+    memory.release()
+
+
+def test_a_reduction_of_the_peers_memory():
+    with connected(lend_array, transport="shm") as (endpoint, pipe):
+        key, there = pipe.recv()
+        context = endpoint.worker.context
+        mine = np.random.default_rng().integers(-(2**31), 2**31, 512, dtype=np.int32)
+        to = np.zeros_like(mine)
+        remote = tw.RemoteMemory(endpoint, key)
+        with tw.Plan(context) as plan:
+            plan.reduce(to, [mine, (remote, 2048)], "xor")
+            plan.prepare(20)
+            plan.run(20)
+            assert (to == (mine ^ np.frombuffer(there, dtype=np.int32)[512:])).all()
+        pipe.send(None)

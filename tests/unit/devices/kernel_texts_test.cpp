@@ -128,11 +128,11 @@ struct Prepared {
     std::copy(after.begin(), after.end(), all.after);
     return all;
   }
-  template <class Arguments>
+  template <bool kReduces = false, class Arguments>
   void run(const Arguments& arguments) {
-    typename BlockGroup<Arguments>::Shared shared;
+    typename BlockGroup<Arguments, kReduces>::Shared shared;
     std::memset(&shared, 0xaa, sizeof shared);
-    run_program(arguments, common, shared);
+    run_program<kReduces>(arguments, common, shared);
   }
   std::vector<device::Step> steps;
   std::vector<uint32_t> after;
