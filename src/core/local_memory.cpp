@@ -65,6 +65,7 @@ Status start_prepared(tw_endpoint& endpoint, OpDesc& op, const Completion& compl
   tw_worker& worker = *endpoint.worker;
   const Enter enter(&endpoint);
   if (is_error(enter.status())) return enter.status();
+  if (op.peer == nullptr) return fail(TW_ERR_CLOSED, "the endpoint is closed");
   for (const RemoteRegion* region : {op.remote, op.signal}) {
     if (region != nullptr && region->peer != op.peer)
       return fail(TW_ERR_STALE, "the memory was imported through an endpoint that is closed");

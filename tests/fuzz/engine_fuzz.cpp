@@ -164,12 +164,8 @@ class World {
     const size_t buffer = request != nullptr ? lend(large) : Buffers::kCount;
     if (buffer == Buffers::kCount) return;
     *request = {0, buffer, input_.byte() % 2 == 0, false, wild, this, 0};
-    Completion completion;
+    Completion completion = request->callback ? calls(called, request) : Completion{};
     completion.request = &request->request;
-    if (request->callback) {
-      completion.callback = called;
-      completion.arg = request;
-    }
     OpDesc op;
     op.peer = &peer_;
     op.address = buffers_.at(buffer);
