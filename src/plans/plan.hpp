@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_plan: operations that are prepared once. A step of the user's becomes one to four steps of the executor (types.hpp):
+// tw_plan: operations that are prepared once. A step of the user's becomes one or two steps of the executor (types.hpp):
 //
 //   send     mapped: send;            receive  mapped: post, take
-//   put, get, copy: copy              signal, wait, atomic: the same
-//   what the executor does not reach: ring, await (before them its buffer and value); the proxy's thread runs it in between
+//   put, get, copy: copy              signal, wait, atomic, reduce: the same
+//   what the executor does not reach: ring (with its buffer and value), await; the engine runs it in between
 //   (proxied.hpp)
 //
 // prepare() resolves all of it (plan_prepare.cpp), build() orders the steps (plan_build.cpp), plan_run.cpp starts runs.

@@ -24,27 +24,25 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
   return made;
 }
 
-/// For the proxy, which does what this run says: another launch of the plan may have another buffer, or another value.
+/// The doorbell of a proxied operation, with this run's buffer and value: another launch of the plan may have others. Then its end.
 void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device::Step>* out) {
-  const auto say = [out](uint64_t* word, uint64_t value, uint64_t increment) {
-    device::Step made{};
-    made.kind = StepKind::signal;
-    made.signal = {reinterpret_cast<device::u64*>(word), value, increment, 0};
-    out->push_back(made);
-  };
-  if (step.op.signal != nullptr) say(how.value, step.op.signal_value, step.increment);
-  if (step.op.verb == Verb::atomic) say(how.value, step.op.operand, 0);
-  if (step.moves_to_peer() || step.moves_here()) say(how.address, step.address(), 0);
-  device::Step made{};
-  made.kind = StepKind::ring;
-  made.word = reinterpret_cast<device::u64*>(how.ring);
-  out->push_back(made);
-  made.kind = StepKind::await;
-  made.word = reinterpret_cast<device::u64*>(how.done);
-  out->push_back(made);
+  const auto word = [](uint64_t* at) { return reinterpret_cast<device::u64*>(at); };
+  device::Step ring{}, await{};
+  ring.kind = StepKind::ring;
+  ring.word = word(how.ring);
+  if (step.op.signal != nullptr) ring.signal = {word(how.value), step.op.signal_value, step.increment, 0};
+  if (step.op.verb == Verb::atomic) ring.signal = {word(how.value), step.op.operand, 0, 0};
+  if (step.moves_to_peer() || step.moves_here()) {
+    ring.result = word(how.address);
+    ring.operand = step.address();
+  }
+  await.kind = StepKind::await;
+  await.word = word(how.done);
+  out->push_back(ring);
+  out->push_back(await);
 }
 
-/// One to four steps: the last one ends the user's.
+/// One or two steps: the last one ends the user's.
 void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
   if (how.proxied) return lower_proxied(step, *how.step, out);
   device::Step made{};

@@ -13,7 +13,7 @@ bool Proxied::look() {
     running.store(false, std::memory_order_release);
     return false;
   }
-  seen.fetch_add(1, std::memory_order_relaxed);
+  seen.store(seen.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // only by who holds `running`
   request = TW_REQUEST_NONE;
   Completion completion = calls(on_complete, this);
   completion.request = &request;

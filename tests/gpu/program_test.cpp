@@ -198,7 +198,8 @@ TEST_P(Programs, TheOrderOfTheListLocksNothingUp) {
 
 TEST_P(Programs, AtomicsRingsAndAwaits) {
   Site site(GetParam(), device, ordinary);
-  const uint64_t words = site.allocate(64), doorbell = site.pinned(8), answer = site.pinned(8), done = site.pinned(8);
+  const uint64_t words = site.allocate(64), doorbell = site.pinned(8), answer = site.pinned(8), done = site.pinned(8),
+                 told = site.pinned(16);
   for (const uint32_t blocks : {1u, 8u}) {
     Written program(site, blocks);
     const auto atomic = [&](uint64_t at, uint32_t op, uint32_t bytes, uint64_t operand, uint64_t compare, uint64_t result,
@@ -211,7 +212,11 @@ TEST_P(Programs, AtomicsRingsAndAwaits) {
       step.operand2 = compare;
       step.result = pointer<device::u64>(result);
     };
-    program.add(StepKind::ring).word = pointer<device::u64>(doorbell);
+    Step& ring = program.add(StepKind::ring);
+    ring.word = pointer<device::u64>(doorbell);
+    ring.result = pointer<device::u64>(told);  // what it tells is there before the doorbell
+    ring.operand = 4711;
+    ring.signal = {pointer<device::u64>(told + 8), 100, 3, 0};
     program.add(StepKind::await, {0}).word = pointer<device::u64>(answer);
     atomic(words, TW_ATOMIC_ADD, 8, 5, 0, words + 8, {1});
     atomic(words + 16, TW_ATOMIC_XOR, 4, 0xff, 0, 0, {});
@@ -229,6 +234,9 @@ TEST_P(Programs, AtomicsRingsAndAwaits) {
         site.poke();
       }
       EXPECT_EQ(site.word(words), 5 * turn);  // it is waiting for the answer
+      EXPECT_EQ(*pointer<uint64_t>(told), 4711u);
+      EXPECT_EQ(*pointer<uint64_t>(told + 8), 100 + 3 * turn);
+      *pointer<uint64_t>(told) = 0;
       __atomic_store_n(pointer<uint64_t>(answer), turn + 1, __ATOMIC_RELEASE);
       program.finish();
       program.expect_good();

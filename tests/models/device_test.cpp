@@ -119,8 +119,9 @@ TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
 TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
   expect_code("src/plans/proxied.cpp", {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)",
                                         "__atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);"});
-  expect_code("src/devices/program/program_executor.hpp", {"*found = m_.acquire(own.watch.word);", "m_.fence();",
-                                                           "if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);"});
+  expect_code("src/devices/program/program_executor.hpp",
+              {"*found = m_.acquire(own.watch.word);", "m_.fence();", "return m_.store(step.word, run_ + 1);",
+               "m_.release(step.word, run_ + 1);"});
   check([](Program& p) {
     const Word buffer = p.word(), ring = p.word(), done = p.word();
     Thread &executor = p.thread(), &proxy = p.thread();

@@ -104,17 +104,17 @@ struct Step {
   u32 blocks;                    // wanted; 0: chosen from bytes
   u64 bytes;
   Side from, to;    // copy (put, get, local): both; send: from; reduce: to, contiguous
-  Signal signal;    // copy: behind its data; signal: itself; wait: word, value, increment
+  Signal signal;    // copy: behind its data; signal: itself; ring: before the doorbell; wait: word, value, increment
   void* end;        // send: SendEnd*; post, take: RecvEnd*
   u32 recv_buffer;  // post
   u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources
   u32 atomic_op,
       atomic_bytes;       // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:
                           // ReduceOp, ElementType
-  u64 operand, operand2;  // atomic; reduce: not 0: all is aligned to 16 bytes
+  u64 operand, operand2;  // atomic; ring: what `result` gets; reduce: not 0: all is aligned to 16 bytes
   u64* word;              // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1;
                           // reduce: the addresses of its sources, in the executor's memory
-  u64* result;            // atomic: old value; null: not wanted
+  u64* result;            // atomic: old value; ring: pinned word, gets operand before; null: not wanted
 };
 /// In the executor's memory, zeroed by the host at prepare.
 struct ProgramState {

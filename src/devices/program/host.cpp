@@ -5,26 +5,43 @@
 #include <algorithm>
 
 namespace thalweg::impl {
+namespace {
+
+/// For a word that a peer writes.
+bool waits_itself(const device::Step& step) {
+  using device::StepKind;
+  return step.kind == StepKind::send || step.kind == StepKind::post || step.kind == StepKind::take ||
+         step.kind == StepKind::wait;
+}
+
+}  // namespace
 
 HostProgram::HostProgram(const ProgramRun& program)
     : steps_{program.steps.data(), program.after.data(), std::vector<uint8_t>(program.steps.size())},
       program_{program.steps.data(), static_cast<uint32_t>(program.steps.size()), program.after.data(),
                reinterpret_cast<device::ProgramState*>(program.state), program.guard},
-      carrier_(program.carrier) {}
+      carrier_(program.carrier),
+      carried_only_(carrier_ != nullptr && std::none_of(program.steps.begin(), program.steps.end(), waits_itself)) {}
 
 Status HostProgram::start() {
   if (runs_) return fail(TW_ERR_BUSY, "the plan's last run is not over; test or finish it first");
   std::fill(steps_.done.begin(), steps_.done.end(), uint8_t{0});
   executor_.emplace(device::DirectMachine(), OneThread(steps_), program_, 1, 0, 0);
   runs_ = executor_->begin();
+  idle_ = 0;
   return TW_OK;
 }
 
 Status HostProgram::advance() {
   constexpr unsigned kMostRounds = 4;  // an operation that ends lets the next steps begin; but this waits for nothing
+  constexpr unsigned kIdle = 8;  // the steps are polled at least so often, for what another thread carries, and for their time
   for (unsigned round = 0; runs_; ++round) {
-    runs_ = !executor_->pass();
-    if (runs_ && (carrier_ == nullptr || round == kMostRounds || !carrier_->drive())) return TW_IN_PROGRESS;
+    if (idle_ % kIdle == 0) runs_ = !executor_->pass();
+    if (!runs_) break;
+    if (carrier_ == nullptr || round == kMostRounds) return TW_IN_PROGRESS;
+    const bool carried = carrier_->drive();
+    idle_ = carried || !carried_only_ ? 0 : idle_ + 1;
+    if (!carried) return TW_IN_PROGRESS;
   }
   return TW_OK;
 }

@@ -25,8 +25,10 @@ class HostProgram {
   OneThreadSteps steps_;
   const device::Program program_;
   const std::shared_ptr<Carrier> carrier_;
+  const bool carried_only_;  // every wait is for what the carrier carries
   std::optional<device::ProgramExecutor<device::DirectMachine, OneThread>> executor_;
   bool runs_ = false;
+  unsigned idle_ = 0;  // turns in which the carrier had nothing, since the steps were looked at
 };
 
 }  // namespace thalweg::impl

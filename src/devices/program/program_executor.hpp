@@ -236,7 +236,7 @@ class ProgramExecutor {
     if (block_ != 0) return true;
     if (step.kind != StepKind::await && (step.kind != StepKind::post || step.after_count != 0)) m_.fence();
     if (step.kind == StepKind::post && step.after_count != 0) give_credit(step, found);
-    if (step.kind == StepKind::ring) m_.store(step.word, run_ + 1);
+    if (step.kind == StepKind::ring) ring(step);
     if (step.kind == StepKind::atomic) change_word(step);
     if (step.kind == StepKind::atomic && step.signal.word != nullptr) m_.fence();
     if (step.kind == StepKind::signal || step.kind == StepKind::atomic) give(m_, step.signal, run_);
@@ -261,6 +261,14 @@ class ProgramExecutor {
   THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {
     if (block_ != 0) return;
     write_credit<Publish::fenced>(m_, static_cast<RecvEnd*>(step.end), n, step.recv_buffer);
+  }
+
+  /// What the step tells is there before the doorbell.
+  THALWEG_DEVICE void ring(const Step& step) const {
+    if (step.result == nullptr && step.signal.word == nullptr) return m_.store(step.word, run_ + 1);
+    if (step.result != nullptr) m_.store(step.result, step.operand);
+    give(m_, step.signal, run_);
+    m_.release(step.word, run_ + 1);
   }
 
   template <class Word>
