@@ -575,7 +575,7 @@ class [[nodiscard]] Endpoint {
   detail::Handle<tw_endpoint, &Endpoint::end> handle_;
 };
 
-/// A client that waits for yes or no. Rejected when nobody answers.
+/// A client that waits for accept or reject. The destructor rejects it.
 class [[nodiscard]] ConnectionRequest {
  public:
   explicit ConnectionRequest(tw_connection_request* request) : handle_(request) {}
