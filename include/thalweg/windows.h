@@ -53,8 +53,7 @@ TW_API uint32_t tw_window_size(const tw_window *window);
 TW_API size_t tw_window_length(const tw_window *window);
 
 /** Where loads and stores of this process reach rank's part: host memory of this rank, of a rank in this process, or of
- *  tw_memory_allocate on this machine. Valid while the window lives, also after a peer's loss. TW_ERR_UNSUPPORTED: see the
- *  text. */
+ *  tw_memory_allocate on this machine. Valid while the window lives, also after its loss. TW_ERR_UNSUPPORTED has why. */
 TW_CHECKED tw_status tw_window_address(tw_window *window, uint32_t rank, void **address);
 /** Rank's part as imported memory, for tw_put, tw_get, tw_atomic and plans by tw_window_endpoint; any transport. The window's: not
  *  to be released. The own rank's uses the transport self: TW_ERR_UNREACHABLE where that is disabled. */

@@ -106,7 +106,7 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   const uint64_t each = bytes / (uint64_t{out->blocks} * kWarps);
   out->item =
       static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(each, 256, std::max<uint64_t>(4096, bytes / kMostPieces))));
-  uint64_t items = 0;  // so far; who copies an item follows from its number
+  uint64_t items = 0;  // so far; an item's number determines which warp copies it
   for (Step& step : steps) {
     if (!moves(step)) continue;
     step.recv_buffer = static_cast<uint32_t>(items);

@@ -26,7 +26,7 @@ Status missing(uint64_t tag) {
               "channel %llu: the peer has neither bound nor prepared its end, or does not progress its worker", number(tag));
 }
 
-/// How the code gave up, for a reader.
+/// The code's failure, as text.
 std::string text_of(const device::Failure& failure) {
   const auto code = static_cast<Status>(failure.code);
   if (code == TW_ERR_TRUNCATED) return "a message was longer than the buffer that was posted for it";
@@ -186,7 +186,7 @@ Status tw_channel_end::check() {
               number(channel_->name.tag), why.c_str());
 }
 
-/// Receives that nobody will take: messages may be on their way to buffers that are given back.
+/// Posted receives that were not taken: messages may be in flight to buffers that are released.
 Status tw_channel_end::end_receives() {
   device::RecvEnd end{};
   if (Status s = executor_->load(&end, address, sizeof end); is_error(s)) return s;

@@ -174,7 +174,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   uint64_t message_of(uint32_t step) const;
   void note_moves();                // what each run moves by itself
   void count_run();                 // in moved_
-  void count_messages(bool known);  // of a run that was enqueued; not known: nobody knows how often it will run
+  void count_messages(bool known);  // of a run that was enqueued; not known: how often it will run is unknown
   bool holds_many() const;
   bool waits_by_memory(const tw_queue& queue) const;
   uint64_t limit_ns() const { return timeout_ns != 0 ? timeout_ns : 30 * thalweg::impl::kSecond; }
@@ -224,7 +224,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   bool told = false;                                // the failure was reported
   std::string proxy_why;                            // of a proxied step that failed
   std::string channel_why;                          // of a channel that did
-  std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
+  std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits block no other work
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;                           // a run by the host
@@ -250,7 +250,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
 
 namespace thalweg::impl {
 
-/// How a step of the executor gave up, for a reader.
+/// Why a step of the executor failed, as text.
 std::string text_of(const tw_plan& plan, const device::Failure& failure);
 
 }  // namespace thalweg::impl

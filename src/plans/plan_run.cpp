@@ -236,7 +236,7 @@ void tw_plan::on_channel_failed(Status status, const std::string& why) {
   __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }
 
-/// A proxied step failed: the executor's wait ends, and the record says why. Any thread.
+/// A proxied step failed: the executor's wait ends, and the record has why. Any thread.
 void tw_plan::fail_run(uint32_t index, Status status, const char* why) {
   {
     const std::lock_guard lock(mutex);

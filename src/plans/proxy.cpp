@@ -21,13 +21,13 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint16_t kControlId = 1;
-constexpr size_t kEarlyMax = 8192;             // channels of one peer that nobody here has named yet
+constexpr size_t kEarlyMax = 8192;             // channels of one peer that are not named here yet
 constexpr size_t kFetchMax = 4 * kControlMax;  // bytes of one peer's messages that are fetched and not taken
 constexpr uint64_t kUnsentMax = 64u << 20;     // of answers to a peer that does not read them
 constexpr uint64_t kMessageCost = 512;         // beside its bytes
 constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger: look all the time, where cores are free
 constexpr uint64_t kDrivenNs = 500'000;        // runs by the host: their thread progresses the worker
-constexpr uint64_t kNapNs = 200'000;           // steps may be asked for by a replayed graph, which wakes nobody
+constexpr uint64_t kNapNs = 200'000;           // a replayed graph may request steps, which wakes no thread
 constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
 
 std::vector<std::byte> address_of(tw_context& context) {
@@ -203,7 +203,7 @@ void Proxy::send(ProxyPeer& peer, const ControlMessage& message) {
 /// Under the worker's lock: only the inbox's own lock may be taken.
 tw_status Proxy::on_message(void* arg, const tw_am_message* message) {
   auto* proxy = static_cast<Proxy*>(arg);
-  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no proxy says that
+  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no proxy sends that
   const std::lock_guard lock(proxy->inbox_mutex_);
   proxy->inbox_.push_back({message->endpoint, message->length, message->descriptor});
   return TW_IN_PROGRESS;

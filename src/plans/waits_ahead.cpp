@@ -56,7 +56,7 @@ uint64_t tw_plan::message_of(uint32_t step) const {
   return number;
 }
 
-/// By whoever holds the order of the channels' queue.
+/// The caller holds the order of the channels' queue.
 void tw_plan::count_messages(bool known) {
   for (const Resolved& one : resolved) {
     if (one.channel == nullptr) continue;

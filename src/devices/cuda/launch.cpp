@@ -127,7 +127,7 @@ Status CudaQueue::launch_one(const PersistentKernel& kernel) {
 
 Status CudaQueue::launch(const Kernel& kernel) {
   const Current current(driver(), context_, ready());
-  const Relaxed relaxed(driver(), current.status());  // a kernel that nobody has loaded is loaded now
+  const Relaxed relaxed(driver(), current.status());  // a kernel that is not loaded yet is loaded now
   if (is_error(current.status())) return current.status();
   return std::visit(
       [this](const auto& one) {

@@ -3,7 +3,7 @@
 // not pull memory from under a queue.
 //
 //   device, pool, vmm   memfds (pieces), mapped one behind the other where the device reaches them (view). The device
-//                       address is elsewhere, in a range that nobody may touch.
+//                       address is elsewhere, in an inaccessible range.
 //   pinned, managed     ordinary host memory: address and view are the same.
 #pragma once
 #include <atomic>
