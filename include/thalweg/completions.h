@@ -51,7 +51,7 @@ struct tw_completion {
   uint32_t kind; /* TW_COMPLETION_* */
   void *arg;     /* of the options */
   tw_recv_info
-      info; /* receives and notifications: as tw_recv_info says; others: the bytes, and the endpoint where it is still known.
+      info; /* receives and notifications: as in tw_recv_info; others: the bytes, and the endpoint where it is still known.
                           endpoint NULL: closed meanwhile */
   const char *message; /* text of a failure; NULL: it ended well. Of a queue: valid until its next poll */
   const void *data;    /* a notification's info.length bytes, valid until the queue's next poll; else NULL */

@@ -79,8 +79,8 @@ typedef struct tw_context_options {
   uint32_t persistent_blocks;
   uint64_t persistent_idle_ns;
   /* For measurements: large transfers go by this way alone wherever it is possible, else as frames: "eager", "frames", "mapped",
-     "kernel" (process_vm_readv); of device memory "push", "pull", "staging". Both ends should say the same. With another one than
-     "mapped" no memory of peers is mapped: windows and plans that need it are refused. NULL: THALWEG_WAY, then what is best. */
+     "kernel" (process_vm_readv); of device memory "push", "pull", "staging". Set the same at both ends. With another one
+     than "mapped" no memory of peers is mapped: windows and plans that need it fail. NULL: THALWEG_WAY, then the best. */
   const char *way;
 } tw_context_options;
 #define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL}
@@ -208,9 +208,9 @@ TW_API void tw_endpoint_set_user(tw_endpoint *endpoint, void *user);
 TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
 
 enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
-/** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
- *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. Either waits while another
- *  thread is in the endpoint's on_lost. */
+/** Ends the endpoint; the handle is invalid when the request completes. Graceful: flushes, notifies the peer. Force: does
+ *  not wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. Either waits while
+ *  another thread is in the endpoint's on_lost. */
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
@@ -243,7 +243,7 @@ TW_CHECKED tw_status tw_memory_register(tw_context *context, void *address, size
                                         tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
  *  Shared also with a forked child: each sees the other's stores. End with tw_memory_release (in the parent). With the place
- *  of a device: that device's memory, with undefined contents, which the host may touch where tw_memory_query says so. */
+ *  of a device: that device's memory, with undefined contents, accessible by the host where tw_memory_query reports so. */
 TW_CHECKED tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options,
                                         tw_memory **memory);
 TW_API void *tw_memory_address(const tw_memory *memory);

@@ -58,7 +58,7 @@ Status PersistentCopier::open(Device& device, const PersistentOptions& options, 
   std::shared_ptr<PersistentCopier> made(new PersistentCopier(device, options));
   if (Status s = made->make(); is_error(s)) return s;
   const std::lock_guard lock(all.mutex);
-  *out = find(all, device);  // another thread's, which was faster; `made` ends behind the lock
+  *out = find(all, device);  // another thread's, which was faster; `made` ends after the lock
   if (*out != nullptr) return TW_OK;
   std::erase_if(all.persistents, [](const std::weak_ptr<PersistentCopier>& one) { return one.expired(); });
   all.persistents.push_back(made);

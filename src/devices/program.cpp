@@ -46,7 +46,7 @@ Status check(const Step& step, uint32_t number, std::span<const uint32_t> after)
   return TW_OK;
 }
 
-/// The n-th step of its kind in its channel; the last one says how many there are.
+/// The n-th step of its kind in its channel; the last one has their number.
 Status number_in_channels(std::span<Step> steps) {
   struct Seen {
     uint64_t count = 0;
@@ -68,7 +68,7 @@ Status number_in_channels(std::span<Step> steps) {
   return TW_OK;
 }
 
-/// Measured on two H200: 16 blocks saturate a link with what fits behind one latency, 32 with more; strided rows of single
+/// Measured on two H200: 16 blocks saturate a link with what fits into one latency, 32 with more; strided rows of single
 /// words want threads rather than bytes in flight.
 uint32_t blocks_for(uint64_t bytes, bool scattered) {
   const uint64_t share = 4096, most = scattered || bytes >= (32u << 20) ? 64 : bytes >= (512u << 10) ? 32 : 16;

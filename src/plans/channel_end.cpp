@@ -93,8 +93,8 @@ Status tw_channel_end::make_guard(uint64_t timeout_ns) {
   return TW_OK;
 }
 
-/// As a plan of these receives would: a buffer that the executor does not reach makes the channel go by the host, which the peer is
-/// told, so it is refused at once too.
+/// As a plan of these receives would: a buffer that the executor does not reach makes the host carry the channel; the peer
+/// gets that, so its bind fails at once too.
 Status tw_channel_end::offer(Status* reachable, std::string* why) {
   for (const Buffer& one : buffers_) {
     const int64_t first = one.layout != nullptr ? one.layout->first : 0;

@@ -57,7 +57,7 @@ struct ChannelUse {
   Channel* channel = nullptr;
   size_t step = 0;     // the first that names it
   uint32_t epoch = 0;  // of the channel: what the plan was built on
-  uint32_t told = 0;   // receiver: the epoch in which the round was told
+  uint32_t told = 0;   // receiver: the epoch in which the round was sent
   bool taken = false;  // sender: the round was taken
   uint32_t found = 0;  // the epoch that was open, and carried by the host, before this plan came; 0: none
 };
@@ -68,7 +68,7 @@ struct Resolved {
   std::string why;  // proxied
   Channel* channel = nullptr;
   ProxyPeer* peer = nullptr;
-  uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not look at users' endpoints
+  uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not read users' endpoints
   int recv_buffer = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
@@ -217,7 +217,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   thalweg::impl::ProgramShape shape;
   uint64_t state = 0, placed = 0;
   size_t state_length = 0, placed_length = 0;
-  thalweg::device::Failure* failure = nullptr;  // pinned, with `abort` behind it, then the words of proxied steps
+  thalweg::device::Failure* failure = nullptr;  // pinned, then `abort`, then the words of proxied steps
   uint64_t* abort_word = nullptr;
   uint64_t pinned = 0;
   size_t pinned_length = 0;

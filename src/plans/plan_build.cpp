@@ -24,7 +24,7 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
   return made;
 }
 
-/// For the proxy, which does what this run says: another launch of the plan may have another buffer, or another value.
+/// For the proxy, which takes this run's arguments: another launch of the plan may have another buffer, or another value.
 void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device::Step>* out) {
   const auto say = [out](uint64_t* word, uint64_t value, uint64_t increment) {
     device::Step made{};
@@ -96,7 +96,7 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
 
 }  // namespace
 
-/// One step's, behind those that it comes after. last: of the program, by step of the user's.
+/// One step's, after its predecessors' ones. last: of the program, by step of the user's.
 void tw_plan::compose_step(uint32_t i, std::vector<uint32_t>& last) {
   Resolved& how = resolved[i];
   std::vector<device::Step> made;

@@ -86,7 +86,7 @@ struct Window {
   u64 length;          // bytes that each rank gave
   char* const* bases;  // [size], executor's memory: where rank r's part is here; null: not reachable from this executor
   Guard guard;
-  char* first_bases[kFirstRanks];  // the same of the first ranks: no load away from a kernel. Null: look into bases
+  char* first_bases[kFirstRanks];  // the same of the first ranks: a kernel needs no load. Null: load it from bases
 };
 
 /// ---- Program: the steps of a plan as an executor runs them.
@@ -104,7 +104,7 @@ struct Step {
   u32 blocks;                    // wanted; 0: chosen from bytes
   u64 bytes;
   Side from, to;    // copy (put, get, local): both; send: from; reduce: to, contiguous
-  Signal signal;    // copy: behind its data; signal: itself; wait: word, value, increment
+  Signal signal;    // copy: after its data; signal: itself; wait: word, value, increment
   void* end;        // send: SendEnd*; post, take: RecvEnd*
   u32 recv_buffer;  // post
   u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources

@@ -4,7 +4,7 @@
 //
 //   put(Block(), window, right, offset, halo, count);      // plain stores into the right neighbour's part
 //   put_signal(Block(), window, right, offset, halo, count, flag, step);
-//   if (!wait(Block(), window, flag, Compare::greater_equal, step)) return;   // false: window.guard's Failure says why
+//   if (!wait(Block(), window, flag, Compare::greater_equal, step)) return;   // false: window.guard's Failure has why
 //
 // Order: puts and atomics may become visible in any order. A signal covers what its own group stored before, and nothing but
 // wait and test acquires what a signal covers. quiet() is for other orders. get() reads what is there: wait for it first.
@@ -131,7 +131,7 @@ THALWEG_DEVICE bool test(const Window& window, u64 offset, Compare compare, u64 
 }
 
 /// Adds to an integer of 4 or 8 bytes of the rank's part; returns what was there. One thread. Atomic among devices, of one size
-/// for each word; publishes nothing (quiet() before it, or a signal behind it, does).
+/// for each word; publishes nothing (quiet() before it, or a signal after it, does).
 template <class T, class M = DirectMachine>
 THALWEG_DEVICE T fetch_add(const Window& window, u32 rank, u64 offset, T operand, M m = {}) {
   using Word = AtomicWord<T>;

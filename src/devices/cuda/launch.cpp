@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launching our kernels: which one, on how many blocks, and how its signal is given.
 //
-// A signal behind several blocks needs a counter, one per queue: kernels of one stream run one after the other. A captured
+// A signal after several blocks needs a counter, one per queue: kernels of one stream run one after the other. A captured
 // kernel may run beside others of the same queue when its graph is launched elsewhere, so there the signal is a second launch.
 #include <algorithm>
 #include <variant>

@@ -128,7 +128,7 @@ Status EmulatedStream::refuse_in_capture(const char* what) {
 Status EmulatedStream::query() {
   std::unique_lock lock(mutex_);
   if (Status s = refuse_in_capture("a query"); is_error(s)) return s;
-  // A host that asks again and again waits inside a call, where no test can step.
+  // A host that polls repeatedly waits inside a call, where no test can step.
   if (stepped() && std::exchange(asked_, true)) step_locked(lock);
   if (is_error(failed_)) return fail(failed_, "work of the queue failed or a wait was not fulfilled in time; make a new queue");
   return tasks_.empty() && !running_ ? TW_OK : TW_IN_PROGRESS;

@@ -142,7 +142,7 @@ class BlockGroup {
     }
   }
 
-  /// Each lane of a warp asks for one step.
+  /// Each lane of a warp tests one step.
   THALWEG_DEVICE machine::LaneMask share(u32 base, u32 part, u32 block, u32 blocks, u32 item) const {
     const u32 lane = machine::thread_x() % machine::kLanes;
     const machine::LaneMask moving = shared_.moving[turn_][part];

@@ -35,7 +35,7 @@ struct alignas(64) Slot {
 struct Shared {
   alignas(64) u64 leaving;               // the generation whose block 0 takes nothing more
   alignas(64) u64 started[kMostBlocks];  // by block: the generation that runs, or did
-  alignas(64) u64 done[kMostBlocks];     // by block: the position behind the last command that it has done
+  alignas(64) u64 done[kMostBlocks];     // by block: the position after the last command that it has done
   alignas(64) u64 gone[kMostBlocks];     // by block: the generation that accesses nothing any more
   Slot slots[kSlots];
 };

@@ -53,7 +53,7 @@ THALWEG_DEVICE u64 own_block(M m, const Guard& guard, ProgramState* state, u32 s
   return run;
 }
 
-/// By each of `lanes` threads of the last block: behind what this run counted, if it counted anything that the next one reads.
+/// By each of `lanes` threads of the last block: after what this run counted, if the next one reads any of it.
 template <class M>
 THALWEG_DEVICE void release_blocks(M m, ProgramState* state, u32 steps, u32 blocks, u64 run, bool open, u32 lane, u32 lanes) {
   u64* const words = owner_words(state, steps);

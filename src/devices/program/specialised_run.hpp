@@ -4,15 +4,15 @@
 //
 //   begin    becomes the block's owner; gives the credit of a receive
 //   credit   one poll of what a send waits for
-//   before   one poll of the polled step, if the move is behind it
+//   before   one poll of the polled step, if the move comes after it
 //   (move)
 //   arrive   true for the last block, which does the rest for all of them
 //   announce signals, or a send's flag
-//   after    one poll of the polled step, if nothing was behind it
-//   end      counts, and lets go of the program
+//   after    one poll of the polled step, if nothing comes after it
+//   end      counts, and releases the program
 //
 // What takes one load after another takes long, so loads go out together: the counts of channels are read before the block is
-// known, used for a first poll, and read again behind it, as another run may have changed them meanwhile.
+// known, used for a first poll, and read again after it, as another run may have changed them meanwhile.
 //
 // Nothing here can deadlock: copies wait for nothing, credits are given first, and nothing depends on a poll that comes
 // last. A step whose wait fails records its number, as a ProgramExecutor's does.
@@ -156,7 +156,7 @@ class SpecialisedRun {
     return poll();
   }
 
-  /// First by one thread, then, behind a barrier, by each of `lanes`.
+  /// First by one thread, then, after a barrier, by each of `lanes`.
   THALWEG_DEVICE void count(bool failed) {
     if (failed) {
       m_.store(&program_.state->closed, run_ + 1);
