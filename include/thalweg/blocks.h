@@ -68,7 +68,7 @@ typedef struct tw_blocks_options {
 /** Moves n blocks: local[local_index[i]] to or from remote[remote_index[i]]. NULL for an index means 0, 1, ... n - 1. The
  *  indices are read during the call only. Every index is checked before anything moves (TW_ERR_OUT_OF_BOUNDS); blocks of
  *  another length at the other side are TW_ERR_INVALID. A destination that is named twice in one call gets the bytes of one of
- *  its sources, block by block undefined which. Completion as tw_put and tw_get; the order of the blocks is undefined. The
+ *  its sources, undefined which. Completion as tw_put and tw_get; the order of the blocks is undefined. The
  *  notification arrives when all blocks are at the target (put) or were read (get), and not at all after a failure; it counts
  *  as an eager message of the endpoint, so an owner that takes none makes later operations with one wait. Either side may be
  *  memory of a device: where no device of this process reaches both, the blocks go through pinned memory, by progress of the
@@ -81,7 +81,7 @@ TW_CHECKED tw_status tw_get_blocks(tw_endpoint *endpoint, tw_blocks *local, cons
                                    const tw_blocks_options *options, tw_request *request);
 
 typedef struct tw_notification {
-  tw_endpoint *endpoint; /* whom it came from; NULL: that endpoint is closed */
+  tw_endpoint *endpoint; /* of the sender; NULL: that endpoint is closed */
   size_t length;         /* of a put's or a signal's: 8, and data is its immediate */
   unsigned char data[TW_NOTIFICATION_MAX];
 } tw_notification;

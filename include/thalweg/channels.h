@@ -19,7 +19,7 @@ typedef struct tw_channel_end tw_channel_end;
 
 typedef struct tw_channel_options {
   size_t size;
-  const char *place;   /* who runs the code: "cuda:1", "emulated:0", "host"; NULL: the device of the first buffer that is
+  const char *place;   /* where the code runs: "cuda:1", "emulated:0", "host"; NULL: the device of the first buffer that is
                           device memory, else "host" */
   uint64_t timeout_ns; /* of binding, and of every wait of the code; 0: 30 s */
 } tw_channel_options;
@@ -32,11 +32,11 @@ typedef struct tw_channel_buffer {
   const tw_layout *layout; /* NULL: contiguous; not used after the call */
 } tw_channel_buffer;
 
-/** Takes the sending end of a channel (a number for each endpoint and direction, no tag: plans.h) for code at a place, until tw_channel_end_release. Waits until the peer has bound
- *  the other end, or has prepared a plan or called tw_recv_on for it, at most timeout_ns. What the code sends must be memory that it
- *  reaches itself.
- *  Buffers that the receiver adds later (another plan, tw_recv_on with another one) are imported when they come, which a kernel that
- *  already waits for them may hold up until its wait expires: prepare them before the kernel starts.
+/** Takes the sending end of a channel (a number for each endpoint and direction, no tag: plans.h) for code at a place, until
+ *  tw_channel_end_release. Waits until the peer has bound the other end, or has prepared a plan or called tw_recv_on for it,
+ *  at most timeout_ns. The code must send from memory that it reaches itself.
+ *  Buffers that the receiver adds later (another plan, tw_recv_on with another one) are imported then; a kernel that already
+ *  waits for them may block the import until its wait expires: prepare them before the kernel starts.
  *  TW_ERR_UNSUPPORTED: the two ends do not reach each other by loads and stores (another machine or tcp, pageable, pool or managed
  *  memory, a device and a host); the text has the reason; a plan on a queue works there. TW_ERR_BUSY: a plan, a queue's operations or
  *  another binding of this process has the end. TW_ERR_TIMED_OUT, TW_ERR_PEER_LOST. */
@@ -53,12 +53,12 @@ TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **ad
 TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, tw_device_guard *guard);
 /** The number by which a receive of the code names buffer `index`. */
 TW_CHECKED tw_status tw_channel_end_recv_buffer(const tw_channel_end *end, size_t index, uint32_t *recv_buffer);
-/** TW_OK, or what went wrong, with a text: what the code recorded when it gave up, which is told to the peer here; the peer's failure;
- *  TW_ERR_PEER_LOST. It does not get better: release both ends and bind (or prepare) them again. Waits for nothing. */
+/** TW_OK, or the failure, with a text: the one that the code recorded, which this call sends to the peer; the peer's
+ *  failure; TW_ERR_PEER_LOST. A failure is final: release both ends and bind (or prepare) them again. Does not block. */
 TW_CHECKED tw_status tw_channel_end_check(tw_channel_end *end);
-/** The code has ended. Gives the buffers back, which waits for the peer to let go of them, at most 5 s; until a failed peer has ended
- *  too, do not free memory of this process that it was to write to. The channel stays open, and its messages go on where they are, for a
- *  plan, a queue or another binding; the peer's waits are not ended by this. The handle is gone in any case; NULL is TW_OK.
+/** The code must have ended. Waits at most 5 s for the peer to release the buffers; until a failed peer has ended too, do
+ *  not free memory of this process that it was to write to. The channel stays open and keeps its message count, for a plan,
+ *  a queue or another binding; the peer's waits continue. The handle is invalid in any case; NULL is TW_OK.
  *  TW_ERR_CANCELED: receives were posted and not taken: the channel has failed at both ends. */
 TW_CHECKED tw_status tw_channel_end_release(tw_channel_end *end);
 

@@ -36,7 +36,7 @@ class [[nodiscard]] BoundEnd {
     std::memcpy(&guard, &given, sizeof guard);
     return guard;
   }
-  /// Throws what went wrong: a wait that its code gave up, the peer's failure, a lost peer. Waits for nothing.
+  /// Throws the failure: a wait of its code that failed, the peer's failure, a lost peer. Does not block.
   void check() const { check_status(tw_channel_end_check(get())); }
   /// Its code has ended: the end that the destructor makes too, and how it went.
   [[nodiscard]] tw_status release() noexcept { return tw_channel_end_release(handle_.release()); }

@@ -89,7 +89,7 @@ inline uint64_t nanoseconds(std::optional<std::chrono::nanoseconds> time) {
 
 }  // namespace detail
 
-/// Throws what a status of the data path says is wrong: check(plan.run()).
+/// Throws the error of a status of the data path: check(plan.run()).
 inline void check(tw_status status) { detail::check(status); }
 
 /// Bytes of any contiguous range of trivially copyable values.
@@ -151,7 +151,7 @@ class [[nodiscard]] Request {
     return number_ == TW_REQUEST_NONE ? TW_OK : tw_request_wait(number_, detail::nanoseconds(timeout));
   }
   [[nodiscard]] tw_status cancel() noexcept { return tw_request_cancel(number_); }
-  /// Its end is told to the queue, counter, record or signal of the options; tw_request_tell.
+  /// Reports completion to the queue, counter, record or signal of the options; tw_request_tell.
   void tell(const tw_op_options* options) const { detail::check(tw_request_tell(number_, options)); }
   /// Later work of the stream (CUstream, cudaStream_t) waits until the request has ended; tw_request_before.
   void before(const void* stream) const { detail::check(tw_request_before(number_, stream)); }
@@ -440,7 +440,7 @@ class [[nodiscard]] Signal {
   detail::Handle<tw_signal, tw_signal_destroy> handle_;
 };
 
-/// Where operations end that name it in OpOptions::queue, or whose request was told to: thalweg/completions.h.
+/// Completion queue of operations that name it in OpOptions::queue or Request::tell: thalweg/completions.h.
 class [[nodiscard]] CompletionQueue {
  public:
   CompletionQueue() = default;
@@ -519,7 +519,7 @@ class [[nodiscard]] Endpoint {
       return tw_endpoint_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
     });
   }
-  /// Flushes, tells the peer, ends the handle.
+  /// Flushes, notifies the peer, ends the handle.
   [[nodiscard]] tw_status close() noexcept { return tw_endpoint_close(handle_.release(), TW_CLOSE_GRACEFUL, nullptr); }
 
   // --- messages
@@ -575,7 +575,7 @@ class [[nodiscard]] Endpoint {
   detail::Handle<tw_endpoint, &Endpoint::end> handle_;
 };
 
-/// A client that waits for yes or no. Rejected when nobody answers.
+/// A client that waits for accept or reject. The destructor rejects it.
 class [[nodiscard]] ConnectionRequest {
  public:
   explicit ConnectionRequest(tw_connection_request* request) : handle_(request) {}

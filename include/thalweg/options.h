@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * options.h: what operations of every kind may be told beside their arguments, and what receives tell. Part of thalweg.h, whose
- * conventions hold.
+ * options.h: options of operations of every kind, and what receives return. Part of thalweg.h, whose conventions hold.
  */
 #ifndef THALWEG_OPTIONS_H
 #define THALWEG_OPTIONS_H
@@ -39,8 +38,8 @@ typedef struct tw_recv_info {
 
 typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
 
-/** Options of one operation: of a call, of a plan's step, of an operation on a queue. Which call takes which is said with each; one that
- *  a call does not take is refused with TW_ERR_INVALID and a text that names both, and never ignored. */
+/** Options of one operation: of a call, of a plan's step, of an operation on a queue. Each option lists its calls; a call
+ *  fails on any other with TW_ERR_INVALID and a text that names both, and never ignores it. */
 typedef struct tw_op_options {
   size_t size;
   uint32_t flags;     /* TW_OP_* */
@@ -53,18 +52,18 @@ typedef struct tw_op_options {
   uint64_t signal_value;
   tw_endpoint *source;  /* receive, probe: only from this endpoint */
   tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
-  void *arg;            /* of the callback, or of whatever else is told */
+  void *arg;            /* of the callback, completion queue or record */
   /* Stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it. */
   const void *after;
-  uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; nobody waits here */
+  uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; never blocks */
   uint32_t reserved;   /* 0 */
   /* put, signal post: the peer's worker is notified of `immediate` when the data is there (of a signal: when it is touched), as
-     TW_NOTIFY_* say. A signal of the same operation travels with the notification. It counts as an eager message of the
-     endpoint, so a peer that takes none makes later one-sided operations wait. Nothing is told after a failure. Notifications come in the
-     order in which their data arrives, which devices and gets by index may change. */
+     TW_NOTIFY_* select. A signal of the same operation travels with the notification. It counts as an eager message of the
+     endpoint, so a peer that takes none makes later one-sided operations wait. A failed operation notifies no one.
+     Notifications arrive in the order of their data, which devices and gets by index may change. */
   uint32_t notify;
   uint32_t handler; /* TW_NOTIFY_HANDLER: id of tw_am_register; the header of that message is `immediate`, 8 bytes */
-  /* Who is told that it ended, beside a request or instead: at most one, and no callback with it. completions.h has the rules. */
+  /* Where completion is reported, beside a request or instead: at most one, and no callback with it. See completions.h. */
   tw_completion_queue *queue; /* of the same worker */
   tw_counter *counter;        /* of the same worker */
   tw_completion *record;      /* in the caller's memory */

@@ -8,10 +8,10 @@
 
 namespace thalweg {
 
-/// What an operation may say beside its arguments: of a call, of a plan's step, of an operation on a queue. It goes wherever tw_op_options go:
+/// Options of one operation: of a call, of a plan's step, of an operation on a queue. Converts to tw_op_options:
 ///   endpoint.put(data, memory, 0, request, OpOptions().signal(ready, 1).flags(TW_OP_REMOTE));
 ///   plan.recv(peer, data, channel, OpOptions().layout(face).after({copied}));
-/// What a call does not take it refuses with TW_ERR_INVALID. Layouts, signals and whoever is told stay the caller's.
+/// A call fails with TW_ERR_INVALID on options that it does not take. The caller owns layouts, signals and targets.
 class OpOptions {
  public:
   OpOptions() = default;
@@ -68,7 +68,7 @@ class OpOptions {
     options_.handler = handler;
     return *this;
   }
-  /// Who is told of the end: at most one of the five.
+  /// Where completion is reported: at most one of the five.
   OpOptions& callback(tw_callback function, void* arg) {
     options_.callback = function;
     options_.arg = arg;

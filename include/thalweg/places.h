@@ -9,7 +9,7 @@
  *   pinned           the same, page-locked for all devices: they read and write it at full speed. Needs a device.
  *   cuda[:N]         cuMemAlloc on GPU N of this process (0 when left out)
  *   managed[:N]      cuMemAllocManaged: moves between host and GPU on touch
- *   vmm[:N]          pieces of memory mapped one behind the other, exported by descriptor
+ *   vmm[:N]          pieces of memory mapped contiguously, exported by descriptor
  *   pool[:N]         stream-ordered allocation
  *   emulated[:N]     of an emulated device (THALWEG_EMULATED), for tests; also emulated-managed, emulated-vmm, emulated-pool
  */

@@ -16,13 +16,13 @@ typedef struct tw_plan tw_plan;
 
 /* ---------------------------------------------------------------- queues */
 /** How a device's queue waits for the peers of the plans that are triggered on it. A kernel that waits holds multiprocessors, but
- *  goes on at once (2 to 3 us); memory operations of the stream hold none, and cost several us more for each run. Either way a
- *  wait is bounded (tw_plan_options.timeout_ns) and its failure is told by tw_queue_check.
+ *  resumes at once (2 to 3 us); memory operations of the stream hold none, and cost several us more for each run. Either way
+ *  a wait is bounded (tw_plan_options.timeout_ns) and tw_queue_check reports its failure.
  *
- *  Memory operations wait ahead of the kernel for the peers' sends and receives that all of the run needs: tw_plan_explain says of
- *  which steps. Everything else a kernel waits for: what only a part of the run needs, signals of the caller's, what the host
- *  carries; captured runs; and channels on which a run was ever captured or an end was bound to a kernel, until they are opened
- *  again. On a host queue the option has no effect. */
+ *  Memory operations wait before the kernel for the peers' sends and receives that all of the run needs: tw_plan_explain
+ *  lists the steps. A kernel waits for everything else: what only a part of the run needs, signals of the caller's, what the
+ *  host carries; captured runs; and channels on which a run was ever captured or an end was bound to a kernel, until they
+ *  are opened again. On a host queue the option has no effect. */
 #define TW_WAITS_AUTO \
   0u /* memory where a run's kernel has more thread blocks than a quarter of the multiprocessors, else kernel */
 #define TW_WAITS_KERNEL 1u
@@ -35,12 +35,12 @@ typedef struct tw_queue_options {
 /** A queue of the library's own at a place (places.h): "host": a thread that runs what is enqueued, in order; "cuda:1",
  *  "emulated:0": a stream of that device. options NULL: the defaults. End with tw_queue_destroy. */
 TW_CHECKED tw_status tw_queue_create(tw_context *context, const char *place, const tw_queue_options *options, tw_queue **queue);
-/** The caller's stream (CUstream, cudaStream_t) of the device at `place`; it must outlive *queue. A default stream is refused:
- *  nothing is ever enqueued there. */
+/** The caller's stream (CUstream, cudaStream_t) of the device at `place`; it must outlive *queue. A default stream fails:
+ *  the library never enqueues work there. */
 TW_CHECKED tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
                                    tw_queue **queue);
-/** Waits for what tw_send_on and its like have put there, and for runs that wait by memory operations; for nothing else. Runs of
- *  plans on a device go on; those that a host queue has not ended are given up, and their plans fail (TW_ERR_CLOSED). */
+/** Waits for work of tw_send_on and its like, and for runs that wait by memory operations; for nothing else. Runs of
+ *  plans on a device continue; those that a host queue has not ended are aborted, and their plans fail (TW_ERR_CLOSED). */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
 /** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. */
@@ -48,9 +48,9 @@ TW_CHECKED tw_status tw_queue_call(tw_queue *queue, void (*fn)(void *arg), void 
 /** Waits for what is enqueued, then tw_queue_check. */
 TW_CHECKED tw_status tw_queue_synchronize(tw_queue *queue);
 /** The first failure of operations that ran on the queue since the last check, with a text: operation, peer, generation, what
- *  was missing. Waits for nothing. */
+ *  was missing. Does not block. */
 TW_CHECKED tw_status tw_queue_check(tw_queue *queue);
-/** tw_queue_check of whatever wraps this stream. */
+/** tw_queue_check of the queues that wrap this stream. */
 TW_CHECKED tw_status tw_stream_check(const void *stream);
 
 /** Captures what is enqueued from now on, instead of running it; for CUDA streams the same as cudaStreamBeginCapture
@@ -69,15 +69,15 @@ typedef struct tw_plan_options {
 } tw_plan_options;
 #define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0}
 TW_CHECKED tw_status tw_plan_create(tw_context *context, const tw_plan_options *options, tw_plan **plan);
-/** TW_ERR_BUSY, and the plan is still there: it runs, a queue has runs of it before it, or a peer does not give back a buffer that a
- *  receive named, which was waited for up to 5 s. */
+/** TW_ERR_BUSY, and the plan still exists: it runs, runs of it are enqueued, or a peer did not release a buffer that a
+ *  receive named within 5 s. */
 TW_CHECKED tw_status tw_plan_destroy(tw_plan *plan);
 
-/* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Steps have no order among each other but by `after_steps`. Of
+/* Each adds one step; *step (may be NULL) is its number: 0, 1, ... Only `after_steps` orders steps. Of
  * tw_op_options a step takes after_steps; send and recv: layout; put: layout, remote_layout, signal with increment; get and copy:
  * layout, remote_layout; signal and wait: increment. */
-/** `channel` is a number of its own for each endpoint and direction, and no tag: what goes through channel 7 never meets tw_send or
- *  tw_recv with tag 7, nor channel 7 the other way. The n-th send ever through a channel meets the n-th receive of the peer from it,
+/** `channel` is a number for each endpoint and direction, and no tag: a send on channel 7 never matches tw_recv with tag 7,
+ *  nor channel 7 the other way. The n-th send ever on a channel matches the n-th receive of the peer from it,
  *  whether plans, queues (tw_send_on) or kernels (channels.h) make them. */
 TW_CHECKED tw_status tw_plan_send(tw_plan *plan, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
                                   const tw_op_options *options, uint32_t *step);
@@ -92,8 +92,8 @@ TW_CHECKED tw_status tw_plan_signal(tw_plan *plan, tw_remote_signal *signal, uin
 TW_CHECKED tw_status tw_plan_wait(tw_plan *plan, tw_signal *signal, uint64_t value, uint32_t compare,
                                   const tw_op_options *options, uint32_t *step);
 /** operand, compare: as of tw_atomic. result: a word of `size` bytes, aligned, in memory that the plan's executor reaches; where
- *  the host carries the step, host or pinned memory, else tw_plan_prepare says TW_ERR_UNSUPPORTED. NULL: the old value is not
- *  fetched. */
+ *  the host carries the step, host or pinned memory, else tw_plan_prepare returns TW_ERR_UNSUPPORTED. NULL: the old value is
+ *  not fetched. */
 TW_CHECKED tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote,
                                     uint64_t offset, size_t size, uint64_t operand, uint64_t compare, void *result,
                                     const tw_op_options *options, uint32_t *step);
@@ -123,8 +123,8 @@ typedef struct tw_source {
 /** to[i] = sources[0][i] op sources[1][i] ... for `count` elements, in one pass and in the order of the sources: the same operands give
  *  the same bits on the host and on every device, however the plan is triggered. sources[source_count] (1 to 1024) is not used after
  *  the call; `to` may be one of them, and overlaps none otherwise (TW_ERR_INVALID). All is contiguous, aligned to its elements
- *  (TW_ERR_MISALIGNED), and memory that the plan's executor reaches itself: else tw_plan_prepare says TW_ERR_UNREACHABLE or
- *  TW_ERR_UNSUPPORTED, and which source. Peers do not learn when they are read: order that by signals or messages. */
+ *  (TW_ERR_MISALIGNED), and memory that the plan's executor reaches itself: else tw_plan_prepare returns TW_ERR_UNREACHABLE
+ *  or TW_ERR_UNSUPPORTED, with the source. Peers are not notified of the reads: order them by signals or messages. */
 TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, void *to, const tw_source *sources, size_t source_count, size_t count,
                                     uint32_t type, uint32_t op, const tw_op_options *options, uint32_t *step);
 
@@ -132,10 +132,10 @@ TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, void *to, const tw_source *so
  *  Progresses the endpoints' workers meanwhile; TW_ERR_TIMED_OUT names the channel that is missing.
  *  Called again, on both sides, it re-arms a plan that failed: its channels begin anew, also for other plans that use them. */
 TW_CHECKED tw_status tw_plan_prepare(tw_plan *plan, uint64_t timeout_ns);
-/** Starts it. queue NULL: the host does, and tw_plan_test or tw_plan_finish drive and end the run (tw_plan_run does both). With a queue: behind the
- *  queue's earlier work, and the queue's later work is behind it. TW_ERR_BUSY: the last run by the host is not over. */
+/** Starts a run. queue NULL: by the host; tw_plan_test or tw_plan_finish progress and end it (tw_plan_run does both). With a
+ *  queue: after its earlier work, and before its later work. TW_ERR_BUSY: the last run by the host is not over. */
 TW_CHECKED tw_status tw_plan_trigger(tw_plan *plan, tw_queue *queue);
-/** The same for a stream that nobody wrapped (of the plan's device). It may end before the plan. */
+/** The same for a stream of the plan's device that is not wrapped. It may end before the plan. */
 TW_CHECKED tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
 /** Of runs by the host: TW_OK, TW_IN_PROGRESS, or how it failed. */
 TW_CHECKED tw_status tw_plan_test(tw_plan *plan);
@@ -143,10 +143,10 @@ TW_CHECKED tw_status tw_plan_finish(tw_plan *plan, uint64_t timeout_ns);
 /** One run by the host, from start to end: tw_plan_trigger with queue NULL, then tw_plan_finish. */
 TW_CHECKED tw_status tw_plan_run(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
- *  not run. The new buffer has the same length and layout; increments of a value go on counting. Graphs that were captured before
- *  keep the old ones, and the plan what they need of it as long as they are there. TW_ERR_BUSY: it runs, or a queue has runs of it
- *  before it. TW_IN_PROGRESS: it has changed, but a peer has not given back the buffer that a receive had before (waited for up to
- *  5 s): do not touch that one until another call, with NULL for both, says TW_OK. */
+ *  not run. The new buffer has the same length and layout; increments of a value continue. Graphs that were captured before
+ *  keep the old ones, and the plan keeps what they need while they exist. TW_ERR_BUSY: it runs, or runs of it are
+ *  enqueued. TW_IN_PROGRESS: it has changed, but a peer has not released the receive's old buffer within 5 s: do not touch
+ *  that one until another call, with NULL for both, returns TW_OK. */
 TW_CHECKED tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
 TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);

@@ -52,7 +52,7 @@ class [[nodiscard]] Graph {
 /// A stream of a device, or a thread of the host, that runs what is enqueued in order.
 class [[nodiscard]] Queue {
  public:
-  /// One of the library's: "host", "cuda:1", "emulated:0". waits: TW_WAITS_*, who waits for the peers of runs.
+  /// One of the library's: "host", "cuda:1", "emulated:0". waits: TW_WAITS_*, how runs wait for their peers.
   explicit Queue(const Context& context, const char* place = "host", uint32_t waits = TW_WAITS_AUTO) {
     tw_queue* made = nullptr;
     const tw_queue_options options{sizeof options, waits};
@@ -70,7 +70,7 @@ class [[nodiscard]] Queue {
   /// On a host queue: runs fn(arg) in its order.
   [[nodiscard]] tw_status call(void (*fn)(void*), void* arg) const noexcept { return tw_queue_call(get(), fn, arg); }
   [[nodiscard]] tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
-  /// Throws the first failure of what ran here since it was last asked. Waits for nothing.
+  /// Throws the first failure of what ran here since the last check. Does not block.
   void check() const { detail::check(tw_queue_check(get())); }
   /// What is enqueued from now on is captured instead of run.
   void begin_capture() const { detail::check(tw_queue_begin_capture(get())); }
@@ -79,7 +79,7 @@ class [[nodiscard]] Queue {
     detail::check(tw_queue_end_capture(get(), &graph));
     return Graph(graph);
   }
-  /// One operation behind the queue's earlier work: a plan of one step, which is prepared at its first call and kept.
+  /// One operation after the queue's earlier work: a plan of one step, which is prepared at its first call and cached.
   [[nodiscard]] tw_status send(tw_endpoint* to, ConstBytes buffer, uint64_t channel,
                                const OpOptions& options = {}) const noexcept {
     const tw_op_options* const step = options;
@@ -121,7 +121,7 @@ class [[nodiscard]] Queue {
   detail::Handle<tw_queue, tw_queue_destroy> handle_;
 };
 
-/// Throws the first failure of what ran on the queue or stream since it was last asked. Waits for nothing.
+/// Throws the first failure of what ran on the queue or stream since the last check. Does not block.
 inline void check(const Queue& queue) { queue.check(); }
 inline void check(const void* stream) { detail::check(tw_stream_check(stream)); }
 
@@ -131,8 +131,8 @@ struct PlanOptions : tw_plan_options {
 
 /// Operations prepared once, triggered again and again. Steps are numbered in the order of the calls that add them, which may be
 /// chained, and which throw; last() is the newest one's number. A plan made without a context takes that of its first endpoint.
-/// The destructor cannot say that the plan is busy: it stays, and uses its buffers, until its context ends. Where buffers end before,
-/// ask destroy().
+/// The destructor cannot report a busy plan: that stays, and uses its buffers, until its context ends. If buffers end
+/// before, call destroy().
 class [[nodiscard]] Plan {
  public:
   explicit Plan(const tw_plan_options& options = PlanOptions()) : options_(options) { keep_place(); }
@@ -203,7 +203,7 @@ class [[nodiscard]] Plan {
   /// By the host: test() and finish() drive the run and end it.
   [[nodiscard]] tw_status trigger() const noexcept { return tw_plan_trigger(get(), nullptr); }
   [[nodiscard]] tw_status trigger(const Queue& queue) const noexcept { return tw_plan_trigger(get(), queue.get()); }
-  /// A CUstream or cudaStream_t of the plan's device that nobody wrapped.
+  /// A CUstream or cudaStream_t of the plan's device that is not wrapped.
   [[nodiscard]] tw_status trigger(void* stream) const noexcept { return tw_plan_trigger_stream(get(), stream); }
   [[nodiscard]] tw_status test() const noexcept { return tw_plan_test(get()); }
   [[nodiscard]] tw_status finish(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
@@ -223,7 +223,7 @@ class [[nodiscard]] Plan {
     return detail::text_of([this](char* to, size_t* size) { return tw_plan_explain(get(), to, size); });
   }
   tw_plan* get() const noexcept { return handle_.get(); }
-  /// TW_OK: it is gone, and its buffers are free. TW_ERR_BUSY: it is still there (tw_plan_destroy).
+  /// TW_OK: it is destroyed, and its buffers are free. TW_ERR_BUSY: it still exists (tw_plan_destroy).
   [[nodiscard]] tw_status destroy() noexcept {
     const tw_status status = handle_ ? tw_plan_destroy(get()) : tw_status{TW_OK};
     if (status == TW_OK) handle_.release();

@@ -6,17 +6,17 @@
  *  - Lengths, offsets and strides are bytes. Times are nanoseconds; TW_FOREVER never expires.
  *  - A function returns a tw_status: 0 is success, positive values are not errors (TW_IN_PROGRESS, TW_AGAIN), negative
  *    values are errors in classes of one hundred. tw_last_error() gives the calling thread's last error text with remedy.
- *  - Bad input is refused before anything moves.
+ *  - Invalid arguments fail before any data moves.
  *  - Option structs start with their size: initialise them with their TW_..._INIT macro. NULL means all defaults.
- *  - Handles are opaque. Whoever made one owns it and ends it. The words come in pairs:
+ *  - Handles are opaque. Their creator owns and ends them. The words come in pairs:
  *      create   / destroy   objects that one owner makes and ends (layouts are made by tw_layout_strided and its like, graphs by
  *                           tw_queue_end_capture)
- *      listen, connect, accept, open / close   what others connect to: listeners, endpoints, stores
- *      import, register, bind, a posted operation / release   what others hold too, or what came from a peer: imports, memory, ends of
+ *      listen, connect, accept, open / close   listeners, endpoints, stores
+ *      import, register, bind, a posted operation / release   what is shared, or comes from a peer: imports, memory, ends of
  *                           channels, requests, kept payloads
  *      allocate / free      bytes by their address
- *    In Python close() ends what C destroys or closes, and release() lets go of what C releases. In C++ destructors end all; who wants to
- *    know how it went calls the member with C's word (an end of a channel: release(), a window: destroy()).
+ *    In Python close() ends what C destroys or closes, and release() ends what C releases. In C++ destructors end all; to
+ *    get the status, call the member with C's word (an end of a channel: release(), a window: destroy()).
  *  - What posts an operation or makes a connection is a verb (tw_send, tw_put, tw_connect); everything else is tw_<object>_<verb>.
  *  - Arguments: the object, then what moves, then where to or from, then options, then outputs. A buffer is followed by its length, an
  *    array by its number. Transfers name the local side before the remote one, copies the destination before the source (memcpy). A
@@ -28,7 +28,7 @@
  *
  * Completion: an operation returns TW_OK when it is complete already (then *request is TW_REQUEST_NONE), TW_IN_PROGRESS
  * when *request will complete later, TW_AGAIN when TW_OP_NO_WAIT was given and nothing could be queued, or an error.
- * Passing request == NULL says that completion is not wanted one by one (flush or a signal tells).
+ * Passing request == NULL asks for no completion of its own (use flush or a signal).
  */
 #ifndef THALWEG_H
 #define THALWEG_H
@@ -51,8 +51,8 @@ enum { TW_LOG_DEBUG = 0, TW_LOG_INFO = 1, TW_LOG_WARNING = 2, TW_LOG_ERROR = 3, 
 /** Gets every line of the log at or above the level in THALWEG_LOG (debug, info, warning, error, off; warning when unset).
  *  Any thread may call it, one at a time; it may not change the handler's own set-up. */
 typedef void (*tw_log_handler)(void *arg, int level, const char *text);
-/** Sends the log to handler instead of stderr; NULL: back to stderr. When it returns the old handler runs no more. A forked
- *  child starts without one. */
+/** Sends the log to handler instead of stderr; NULL: back to stderr. After it returns, the old handler does not run. A
+ *  forked child starts without one. */
 TW_API void tw_set_log_handler(tw_log_handler handler, void *arg);
 
 /* ------------------------------------------------------------------------------------------------ context */
@@ -79,8 +79,8 @@ typedef struct tw_context_options {
   uint32_t persistent_blocks;
   uint64_t persistent_idle_ns;
   /* For measurements: large transfers go by this way alone wherever it is possible, else as frames: "eager", "frames", "mapped",
-     "kernel" (process_vm_readv); of device memory "push", "pull", "staging". Both ends should say the same. With another one than
-     "mapped" no memory of peers is mapped: windows and plans that need it are refused. NULL: THALWEG_WAY, then what is best. */
+     "kernel" (process_vm_readv); of device memory "push", "pull", "staging". Set the same at both ends. With another one
+     than "mapped" no memory of peers is mapped: windows and plans that need it fail. NULL: THALWEG_WAY, then the best. */
   const char *way;
 } tw_context_options;
 #define TW_CONTEXT_OPTIONS_INIT {sizeof(tw_context_options), NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL}
@@ -126,15 +126,15 @@ TW_CHECKED tw_status tw_worker_create(tw_context *context, const tw_worker_optio
 TW_API void tw_worker_destroy(tw_worker *worker);
 /** Moves the worker's work forward; never blocks. Returns the number of events handled (0: idle). */
 TW_API unsigned tw_worker_progress(tw_worker *worker);
-/** Sleeps until there may be something to progress, at most timeout_ns; then progresses. TW_ERR_TIMED_OUT when nothing came. */
+/** Sleeps until there may be an event, at most timeout_ns; then progresses. TW_ERR_TIMED_OUT: there was no event. */
 TW_CHECKED tw_status tw_worker_wait(tw_worker *worker, uint64_t timeout_ns);
 /** Makes a sleeping tw_worker_wait return. Any thread, any signal handler. */
 TW_CHECKED tw_status tw_worker_wake(tw_worker *worker);
 /** A file descriptor that becomes readable when progress is needed. Owned by the worker. Poll it after tw_worker_arm. */
 TW_CHECKED tw_status tw_worker_fd(tw_worker *worker, int *fd);
-/** Arms the descriptor. TW_ERR_BUSY: something came in, a signal too: progress first. Device code's signals wake nobody. Whatever
- *  progresses disarms it: tw_worker_progress, waits, blocking calls, and the flushes also where they end at once. So arm last before the
- *  descriptor is polled, and again after such a call. */
+/** Arms the descriptor. TW_ERR_BUSY: events are pending, perhaps a signal: progress first. Signals from device code wake no
+ *  thread. Every progress disarms it: tw_worker_progress, waits, blocking calls, and flushes even if they complete at once.
+ *  So arm it last before polling the descriptor, and again after such a call. */
 TW_CHECKED tw_status tw_worker_arm(tw_worker *worker);
 /** The address by which others connect: some tens of bytes, to travel by any means. *size: capacity in, size out; address NULL asks for
  *  the size, which stays the same while the worker lives. */
@@ -208,9 +208,9 @@ TW_API void tw_endpoint_set_user(tw_endpoint *endpoint, void *user);
 TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
 
 enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
-/** Ends the endpoint; the handle is gone when the request completes. Graceful: flushes, tells the peer. Force: does not
- *  wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. Either waits while another
- *  thread is in the endpoint's on_lost. */
+/** Ends the endpoint; the handle is invalid when the request completes. Graceful: flushes, notifies the peer. Force: does
+ *  not wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. Either waits while
+ *  another thread is in the endpoint's on_lost. */
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
@@ -243,14 +243,14 @@ TW_CHECKED tw_status tw_memory_register(tw_context *context, void *address, size
                                         tw_memory **memory);
 /** Allocates memory that peers on this machine map, so that a put is a store and a message one copy. Zeroed, page aligned.
  *  Shared also with a forked child: each sees the other's stores. End with tw_memory_release (in the parent). With the place
- *  of a device: that device's memory, with undefined contents, which the host may touch where tw_memory_query says so. */
+ *  of a device: that device's memory, with undefined contents, accessible by the host where tw_memory_query reports so. */
 TW_CHECKED tw_status tw_memory_allocate(tw_context *context, size_t length, const tw_memory_options *options,
                                         tw_memory **memory);
 TW_API void *tw_memory_address(const tw_memory *memory);
 TW_API size_t tw_memory_length(const tw_memory *memory);
-/** Revokes every exported key, waits for copies that peers are in the middle of, then ends the registration (and frees what
+/** Revokes every exported key, waits for copies that peers have begun, then ends the registration (and frees what
  *  tw_memory_allocate gave). Of device memory, it also waits for devices that work on it for peers and for other workers of this
- *  process. TW_ERR_BUSY: a stopped peer is in the middle of one, or a device does not come to an end; release it again then. */
+ *  process. TW_ERR_BUSY: a stopped peer has not finished a copy, or a device its work; release it again then. */
 TW_CHECKED tw_status tw_memory_release(tw_memory *memory);
 /** tw_memory_allocate and tw_memory_address in one; tw_free takes the address back. NULL on failure. */
 TW_CHECKED void *tw_allocate(tw_context *context, size_t length);
@@ -261,9 +261,9 @@ TW_CHECKED tw_status tw_free(tw_context *context, void *address);
 TW_CHECKED tw_status tw_memory_export_range(tw_memory *memory, size_t offset, size_t length, uint32_t access, void *key,
                                             size_t *size);
 TW_CHECKED tw_status tw_memory_export(tw_memory *memory, void *key, size_t *size);
-/** Makes a peer's memory addressable through an endpoint to it. Never waits. Memory of tw_memory_allocate is mapped when its
- *  owner's service thread has answered; operations posted before wait for that in order, and then need nothing of the target
- *  either. End with tw_remote_memory_release. */
+/** Makes a peer's memory addressable through an endpoint to it. Never blocks. Memory of tw_memory_allocate is mapped when
+ *  its owner's service thread has answered; operations posted before wait for that in order, and then need no progress of
+ *  the target either. End with tw_remote_memory_release. */
 TW_CHECKED tw_status tw_memory_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_memory **remote);
 TW_API void tw_remote_memory_release(tw_remote_memory *remote);
 TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);
@@ -294,28 +294,28 @@ TW_CHECKED tw_status tw_layout_pieces(const tw_piece *pieces, size_t count, tw_l
 enum { TW_LAYOUT_PACK = 0, TW_LAYOUT_UNPACK = 1 }; /* what an operation does with its buffer: sends from it, receives into it */
 /** Functions that serialise what no strides and pieces describe. Each operation calls start, then packed_size, then pack or unpack as its
  *  bytes move, at last finish.
- *   - Who calls: the thread that posts the operation (start, packed_size), or whichever posts to its worker or progresses it; of one
- *     operation never two at the same time, of several perhaps. A worker's lock may be held: they call nothing of the library, do not
- *     wait for who does, and return soon, because nothing else of the worker moves meanwhile. They do not throw.
+ *   - Threads: start and packed_size run on the thread that posts the operation, the others on any that posts to its worker
+ *     or progresses it. Calls for one operation never overlap; calls for several may. A worker's lock may be held: they must
+ *     not call the library, wait for a thread that does, or throw, and must return soon, as the worker is blocked meanwhile.
  *   - Offsets count packed bytes. They ascend without gaps: each byte is packed, or unpacked, once.
- *   - Errors are negative TW_ERR_*; what is no sensible answer counts as TW_ERR_INVALID. After one only finish is called. The operation
- *     ends with it, and with a text that names the function and the bytes; so does the receive of a message that has begun. A put has
- *     written what was packed before. The connection goes on. */
+ *   - Errors are negative TW_ERR_*; an invalid result counts as TW_ERR_INVALID. After one only finish is called. The
+ *     operation fails with it, and with a text that names the function and the bytes; so does the receive of a message that
+ *     has begun. A put has written what was packed before. The connection stays up. */
 typedef struct tw_layout_callbacks_options {
   size_t size;
   void *arg; /* given to start and destroy */
-  /* Begins an operation. buffer: as posted, never looked at by the library, so also no address of bytes, or NULL; length: as posted;
+  /* Begins an operation. buffer: as posted, never read by the library, so it need not be an address; length: as posted;
    * direction: TW_LAYOUT_*. *state goes to all other functions. An error refuses the operation, and finish is not called. */
   tw_status (*start)(void *arg, const void *buffer, size_t length, int direction, void **state);
-  /* Bytes that the operation sends, or that it can take: asked once. The operation's length is 0 or the same. */
+  /* Bytes that the operation sends, or can receive; called once. The operation's length is 0 or the same. */
   size_t (*packed_size)(void *state);
   /* Writes packed bytes from offset on to dest: 1 to max_length of them, and returns how many; or an error. NULL: nothing is sent. */
   int64_t (*pack)(void *state, uint64_t offset, void *dest, size_t max_length);
-  /* Takes the length packed bytes at source, which come at offset. Only bytes that have come, of a message that may be shorter than
-   * packed_size. Over shared memory the sender can still change them: read each once, check what was read. NULL: nothing is received. */
+  /* Takes the length packed bytes at source, which belong at offset. Only bytes that have arrived; a message may be shorter
+   * than packed_size. Over shared memory the sender can still change them: read each once, check it. NULL: no receives. */
   tw_status (*unpack)(void *state, uint64_t offset, const void *source, size_t length);
-  /* The operation has ended, however: once for every start that was TW_OK, before the request or the callback tells. The buffer is
-   * not used any more. */
+  /* The operation has ended or failed: once for every start that returned TW_OK, before the request completes or the
+   * callback runs. The buffer is not used any more. */
   void (*finish)(void *state);
   /* The layout was destroyed and its last operation has ended: nothing is called any more. May be NULL. */
   void (*destroy)(void *arg);
@@ -324,7 +324,7 @@ typedef struct tw_layout_callbacks_options {
 /** A layout of the user's own functions, what UCX calls a generic datatype: of messages (tw_send, tw_recv, tw_message_recv, tw_am_send,
  *  tw_am_recv) and of the local side of puts and gets in host memory. What is packed goes straight into frames or mapped memory, and is
  *  unpacked from there. TW_ERR_UNSUPPORTED: as remote_layout, with `after`, with the peer's device memory, in byte streams, plans and
- *  channels. tw_layout_bytes and tw_layout_extent say 0. */
+ *  channels. tw_layout_bytes and tw_layout_extent return 0. */
 TW_CHECKED tw_status tw_layout_callbacks(const tw_layout_callbacks_options *options, tw_layout **layout);
 TW_API void tw_layout_destroy(tw_layout *layout);
 /** Bytes moved, and the span [first, last) touched relative to the buffer's address. */
@@ -336,12 +336,12 @@ TW_API void tw_layout_extent(const tw_layout *layout, int64_t *first, int64_t *l
 /* --- requests */
 /** TW_IN_PROGRESS, or how it ended. The request stays alive until tw_request_release. Any thread. Does not progress. */
 TW_CHECKED tw_status tw_request_test(tw_request request);
-/** Of count requests, the index of one that is done, or TW_IN_PROGRESS. TW_REQUEST_NONE entries count as not there. */
+/** Of count requests, the index of one that is done, or TW_IN_PROGRESS. TW_REQUEST_NONE entries are ignored. */
 TW_CHECKED tw_status tw_request_test_any(const tw_request *requests, size_t count, size_t *index);
 /** Progresses until done or timeout; the request stays alive. */
 TW_CHECKED tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
-/** The same, progressing the requests' workers until one is done: TW_OK and its index, however it ended (tw_request_test says), or
- *  TW_ERR_TIMED_OUT. None is released. Workers' threads. */
+/** The same, progressing the requests' workers until one is done: TW_OK and its index, even if it failed (tw_request_test
+ *  has the status), or TW_ERR_TIMED_OUT. None is released. Workers' threads. */
 TW_CHECKED tw_status tw_request_wait_any(const tw_request *requests, size_t count, uint64_t timeout_ns, size_t *index);
 /** tw_request_finish of all, which are set to TW_REQUEST_NONE; the first error is returned. */
 TW_CHECKED tw_status tw_request_finish_all(tw_request *requests, size_t count);
@@ -351,12 +351,12 @@ TW_CHECKED tw_status tw_request_finish(tw_request request);
 TW_CHECKED tw_status tw_request_info(tw_request request, tw_recv_info *info);
 /** The text of how it ended. Valid until release. */
 TW_API const char *tw_request_message(tw_request request);
-/** Ends interest; an operation still running goes on unobserved. */
+/** Frees the request; an operation still running continues without it. */
 TW_CHECKED tw_status tw_request_release(tw_request request);
-/** The work that is enqueued on the stream (CUstream, cudaStream_t; NULL: the default stream) from now on waits until the request
- *  has ended, well or not: what the work finds then, the request tells. Returns at once, and TW_OK when it has ended already (so does
- *  TW_REQUEST_NONE). The stream is of the buffer's device; with a buffer in host memory of any, a default stream of the first one.
- *  The worker must be progressed meanwhile: a host that waits for such a stream without progress waits for ever. The request
+/** Work enqueued on the stream (CUstream, cudaStream_t; NULL: the default stream) from now on waits until the request has
+ *  ended, successfully or not: check the request's status. Returns at once; TW_OK if it has ended already (also for
+ *  TW_REQUEST_NONE). The stream is of the buffer's device; for a buffer in host memory of any, a default stream of the first
+ *  one. The worker must be progressed meanwhile: a host that waits for such a stream without progress deadlocks. The request
  *  may be released. Worker's threads. TW_ERR_UNSUPPORTED: the stream is being captured; TW_ERR_LIMIT: streams wait for 8 requests of
  *  this worker and device; TW_ERR_INVALID: no such stream. */
 TW_CHECKED tw_status tw_request_before(tw_request request, const void *stream);
@@ -373,7 +373,7 @@ TW_CHECKED tw_status tw_recv(tw_worker *worker, void *buffer, size_t length, uin
 TW_CHECKED tw_status tw_send_blocking(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag);
 TW_CHECKED tw_status tw_recv_blocking(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
                                       tw_recv_info *info);
-/** Looks for an unmatched message: TW_OK with info, or TW_ERR_NO_MATCH. message non-NULL takes it out of matching; it must
+/** Probes for an unmatched message: TW_OK with info, or TW_ERR_NO_MATCH. message non-NULL takes it out of matching; it must
  *  then be received by tw_message_recv. */
 TW_CHECKED tw_status tw_probe(tw_worker *worker, uint64_t tag, uint64_t mask, const tw_op_options *options, tw_recv_info *info,
                               tw_message **message);
@@ -396,10 +396,11 @@ typedef struct tw_am_message {
 typedef tw_status (*tw_am_handler)(void *arg, const tw_am_message *message);
 /** Sets the handler of id (< 4096); NULL takes it away. Messages without a handler are counted and dropped with a warning. */
 TW_CHECKED tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
-/** The header is copied before the call returns; the payload is the library's until done. The handler runs when all of the header is there.
- *  A header of more than TW_AM_HEADER_SHORT bytes takes the receiver's credit for unmatched messages; one of more than about 64 KiB, or
- *  beyond the credit, is asked for first, and the endpoint's later messages wait for the answer. TW_ERR_LIMIT (of the request): it is longer
- *  than an eighth of what the receiver's endpoints leave of its unexpected_budget. */
+/** The header is copied before the call returns; the library owns the payload until completion. The handler runs when the
+ *  whole header has arrived. A header of more than TW_AM_HEADER_SHORT bytes takes the receiver's credit for unmatched
+ *  messages; more than about 64 KiB, or beyond the credit, asks the receiver first, and the endpoint's later messages wait
+ *  for the answer. TW_ERR_LIMIT (of the request): more than an eighth of what the receiver's endpoints leave of its
+ *  unexpected_budget. */
 TW_CHECKED tw_status tw_am_send(tw_endpoint *endpoint, uint16_t id, const void *header, size_t header_length,
                                 const void *buffer, size_t length, const tw_op_options *options, tw_request *request);
 /** Receives a kept payload into buffer and ends the descriptor. */
@@ -453,7 +454,7 @@ TW_API void tw_remote_signal_release(tw_remote_signal *remote);
 /** Reads the word with acquire ordering: what the signal covers is visible. A word in device memory is fetched (microseconds), as by
  *  the functions below; steps of plans and kernels wait for it at no such cost. */
 TW_API uint64_t tw_signal_read(const tw_signal *signal);
-/** Stores the word. Only when nobody waits and nothing is in flight. */
+/** Stores the word. Only while no thread waits and no operation is in flight. */
 TW_CHECKED tw_status tw_signal_reset(tw_signal *signal, uint64_t value);
 /** TW_OK when the comparison holds (acquire), else TW_IN_PROGRESS. Does not progress. */
 TW_CHECKED tw_status tw_signal_test(const tw_signal *signal, uint64_t value, uint32_t compare);
@@ -489,9 +490,9 @@ TW_API uint32_t tw_store_count(const tw_store *store);
 TW_CHECKED tw_status tw_store_put(tw_store *store, const char *key, const void *value, size_t length);
 /** TW_ERR_NO_MATCH when absent. *size: capacity in, true size out (TW_ERR_TRUNCATED when short). */
 TW_CHECKED tw_status tw_store_get(tw_store *store, const char *key, void *value, size_t *size);
-/** Waits until the key is there, then as tw_store_get. */
+/** Waits until the key exists, then as tw_store_get. */
 TW_CHECKED tw_status tw_store_wait(tw_store *store, const char *key, void *value, size_t *size);
-/** Everyone's bytes to everyone: values[i * length] is rank i's. Called by all ranks in the same order. */
+/** An allgather: values[i * length] is rank i's `mine`. Called by all ranks in the same order. */
 TW_CHECKED tw_status tw_store_exchange(tw_store *store, const void *mine, size_t length, void *values);
 TW_CHECKED tw_status tw_store_barrier(tw_store *store);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// thalweg.hpp: the C++ view of thalweg.h. Header only; everything that is said there holds here.
+// thalweg.hpp: the C++ view of thalweg.h. Header only; all conventions of thalweg.h hold here.
 //
 //   Context, Worker, Listener, Endpoint, Memory, RemoteMemory, Layout, Signal, RemoteSignal, Store own their handles.
 //   Set-up throws thalweg::Error. The data path returns a tw_status and throws nothing.

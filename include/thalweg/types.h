@@ -51,11 +51,11 @@ enum {
   TW_ERR_NO_DESCRIPTORS = -202,   /* RLIMIT_NOFILE reached */
   TW_ERR_NO_SHARED_MEMORY = -203, /* /dev/shm or the memory cgroup is full */
   TW_ERR_LIMIT = -204,            /* a documented limit of this library */
-  TW_ERR_IO = -205,               /* a system call failed; the text says which */
+  TW_ERR_IO = -205,               /* a system call failed; the text names it */
   /* the connection */
   TW_ERR_PEER_LOST = -301,
   TW_ERR_UNREACHABLE = -302,
-  TW_ERR_REJECTED = -303, /* the listener's user said no; private data tells why */
+  TW_ERR_REJECTED = -303, /* the listener called tw_reject; private data has the reason */
   TW_ERR_TIMED_OUT = -304,
   TW_ERR_CLOSED = -305, /* this side closed it, or the peer did: no crash */
   TW_ERR_STALE = -306,  /* key or address of an earlier incarnation, or revoked */

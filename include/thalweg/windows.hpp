@@ -58,7 +58,7 @@ class [[nodiscard]] Window {
     std::memcpy(&window, &bound, sizeof window);
     return window;
   }
-  /// Throws what went wrong: a lost peer, or a wait of device code that gave up.
+  /// Throws the failure: a lost peer, or a wait of device code that failed.
   void check() const { detail::check(tw_window_check(get())); }
   /// Collective: the end that the destructor makes too, and how it went.
   [[nodiscard]] tw_status destroy() noexcept { return tw_window_destroy(handle_.release()); }

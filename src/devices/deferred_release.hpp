@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Releases that wait for kernels. Drivers unpin and free only while no kernel runs, and let no other call pass meanwhile (CUDA 13: a copy
-// that another thread enqueued behind cuMemHostUnregister began when the kernel had ended). A kernel that waits for a step that this
-// process carries would wait until it times out. So what the library releases on its own initiative waits until no such kernel can run.
+// that another thread enqueued after cuMemHostUnregister began when the kernel had ended). A kernel that waits for a step
+// that this process carries would wait until it times out. So what the library releases on its own initiative waits until no
+// such kernel can run.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,7 @@
 // caller's current context as it was. A back end uses the device's primary context, except for a wrapped queue, which brings
 // its own. Nothing is enqueued on a default stream. After fork() the child uses none of it (TW_ERR_FORKED).
 //
-// Blocking: only what says so may wait for queued work; it belongs on the service thread, before any waiter is enqueued.
+// Blocking: only what is marked so waits for queued work; it belongs on the service thread, before any waiter is enqueued.
 //
 // Life: a device outlives its queues, events, allocations and imports. Devices that find_device() knows live until exit.
 // After the driver has shut down, at exit, everything returns TW_ERR_CLOSED and frees do nothing.
@@ -50,7 +50,7 @@ struct BufferInfo {
   ExportForm exportable = ExportForm::none;
 };
 
-/// One piece of memory as other processes are told of it: plain data, and untrusted when it comes from a peer.
+/// One piece of memory as sent to other processes: plain data, and untrusted when it comes from a peer.
 struct ExportHandle {
   uint8_t device_uuid[16];
   uint64_t incarnation;  // of the exporting process; with buffer_id it names an import
@@ -86,14 +86,14 @@ class Device {
   virtual unsigned multiprocessors() const = 0;
 
   // ---- memory. For staging, tests and measuring; users' buffers come from wherever users allocate.
-  /// Any kind but host. Contents undefined. pinned is reachable by every device. May block behind queued work, as free may.
+  /// Any kind but host. Contents undefined. pinned is reachable by every device. May block on queued work, as free may.
   virtual Status allocate(MemoryKind kind, size_t length, uint64_t* address) = 0;
   /// Memory of the device `other` that work of this one may use, to measure with: opens nothing of that device, whose context may cost
   /// hundreds of MiB there. TW_ERR_UNREACHABLE: no peer access.
   virtual Status allocate_at(const Uuid& other, size_t length, uint64_t* address) = 0;
   virtual Status free(uint64_t address) = 0;  // what allocate() or allocate_at() gave; TW_ERR_HANDLE otherwise
   /// Page-locks existing host pages (also a mapped shared segment) for every device, at the same address. TW_ERR_BUSY when
-  /// (a part of) them is pinned already, by anybody. Costs up to a millisecond per MiB; may block.
+  /// (a part of) them is pinned already, by any code. Costs up to a millisecond per MiB; may block.
   virtual Status register_host(void* address, size_t length) = 0;
   virtual Status unregister_host(void* address) = 0;
 
@@ -102,7 +102,7 @@ class Device {
   /// keeps the memory alive until every importer has answered. TW_ERR_UNSUPPORTED with the reason when
   /// BufferInfo::exportable is none: use staging.
   virtual Status export_memory(uint64_t address, uint64_t length, uint64_t incarnation, std::vector<ExportedMemory>* out) = 0;
-  /// Maps another process's pieces, one behind the other, for this device, which the importer chooses; pieces[0].base is at
+  /// Maps another process's pieces contiguously for this device, which the importer chooses; pieces[0].base is at
   /// *address then. Descriptors are taken. Costs milliseconds and may block until no kernel runs. TW_ERR_UNREACHABLE: no
   /// peer access from here to there; TW_ERR_INVALID: an ipc_handle of this very process (use the address itself);
   /// TW_ERR_STALE: the memory is gone. Several imports of one piece may share a mapping; each is released.
@@ -113,14 +113,14 @@ class Device {
   // ---- work
   virtual Status make_queue(std::unique_ptr<Queue>* out) = 0;  // own, non-blocking against default streams
   /// As make_queue(), for a persistent kernel: it begins before waiting work of others, and shares no channel of the hardware
-  /// with usual queues, which would wait behind it.
+  /// with usual queues, which would wait for it.
   virtual Status make_urgent_queue(std::unique_ptr<Queue>* out) = 0;
   /// A user's queue, which stays the user's and must outlive *out. A default stream (null) can be recorded and waited for;
   /// other work on it is refused. TW_ERR_INVALID: a stream of another device.
   virtual Status wrap_queue(void* native, std::unique_ptr<Queue>* out) = 0;
   virtual Status make_event(std::unique_ptr<Event>* out) = 0;  // without timing
   virtual Status wrap_event(void* native, std::unique_ptr<Event>* out) = 0;
-  /// Loads every kernel of kernel.hpp, so that no later launch has to: loading may block behind a spinning kernel.
+  /// Loads every kernel of kernel.hpp, so that no later launch has to: loading may block on a spinning kernel.
   virtual Status load_kernels() = 0;
   /// Has this build any? Cheap; false: load_kernels() and launches return TW_ERR_UNSUPPORTED.
   virtual bool has_kernels() const = 0;
@@ -134,7 +134,7 @@ class Backend {
   /// What is at address, <= 100 ns: one query of several attributes. TW_ERR_NO_MATCH, without a text: ordinary host memory,
   /// or the device library has not been initialised (by the application, or by devices()); identify() never does that.
   virtual Status identify(uint64_t address, BufferInfo* info) = 0;
-  /// Initialises the device library; a device was asked for. An error says why there is none.
+  /// Initialises the device library; a device was asked for. An error has why there is none.
   virtual Status devices(std::vector<Device*>* out) = 0;
 };
 

@@ -4,7 +4,7 @@
 //
 // status, where given, is a 64-bit word in pinned host memory, 0 while all is well: a kernel that finds it set does nothing,
 // not even its signal, so one expired wait stops what follows it. Lengths are bytes; overlap of source and target is an error
-// of the caller that nobody checks.
+// of the caller that is not checked.
 #pragma once
 #include <cstdint>
 #include <variant>
@@ -20,7 +20,7 @@ struct Copy {
   int64_t to_slice = 0, from_slice = 0;
 };
 
-/// What a kernel does last, after a system-scope fence behind all of its stores: whoever acquires the word sees them.
+/// What a kernel does last, after all of its stores and a system-scope fence: a thread that acquires the word sees them.
 struct SignalAfter {
   uint64_t address = 0;  // of a 64-bit word, aligned; 0: no signal
   uint64_t value = 0;
@@ -73,8 +73,8 @@ struct AtomicKernel {
   uint64_t status = 0;
 };
 
-/// Stays and copies what it finds in a ring of commands: devices/persistent.hpp, which alone launches it. On a queue of its
-/// own.
+/// Stays and copies what it finds in a ring of commands: devices/persistent.hpp, which alone launches it. On its own
+/// queue.
 struct PersistentKernel {
   uint64_t shared;  // persistent::Shared, in pinned host memory
   uint64_t generation, first;

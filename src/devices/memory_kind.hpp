@@ -11,7 +11,7 @@ enum class MemoryKind : uint8_t {
   device,    // cuMemAlloc
   managed,   // migrates on touch; the host may touch it
   pool,      // stream-ordered allocation
-  vmm,       // physical pieces mapped one behind the other into a reserved range
+  vmm,       // physical pieces mapped contiguously into a reserved range
   emulated,  // ordinary memory of an emulated device
   count_
 };

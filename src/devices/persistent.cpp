@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's side of the persistent kernel: the ring, and who of host and kernel owns it.
+// The host's side of the persistent kernel: the ring, and whether host or kernel owns it.
 //
 //   none      no kernel: the host owns all of it
-//   launched  ... until every block has said `started`
+//   launched  ... until every block has stored `started`
 //   running   commands are posted. One that comes when the kernel is about to leave may stay undone
-//   ending    it said that it leaves, or was told to: nothing is posted. When every block has said `gone`, what is not done
-//             is given back, and the next generation begins behind it
+//   ending    it set `leaving`, or got `end`: nothing is posted. When every block has stored `gone`, what is not done
+//             is returned, and the next generation begins after it
 #include "devices/persistent.hpp"
 
 #include <sched.h>
@@ -58,7 +58,7 @@ Status PersistentCopier::open(Device& device, const PersistentOptions& options, 
   std::shared_ptr<PersistentCopier> made(new PersistentCopier(device, options));
   if (Status s = made->make(); is_error(s)) return s;
   const std::lock_guard lock(all.mutex);
-  *out = find(all, device);  // another thread's, which was faster; `made` ends behind the lock
+  *out = find(all, device);  // another thread's, which was faster; `made` ends after the lock
   if (*out != nullptr) return TW_OK;
   std::erase_if(all.persistents, [](const std::weak_ptr<PersistentCopier>& one) { return one.expired(); });
   all.persistents.push_back(made);
@@ -82,7 +82,7 @@ Status PersistentCopier::make() {
   return TW_OK;
 }
 
-/// What the kernel may still touch is not freed: one that never found room to start would find it gone.
+/// What the kernel may still access is not freed: one that has not started yet for want of room would use it.
 PersistentCopier::~PersistentCopier() {
   constexpr uint64_t kPatience = 2 * kSecond;
   if (shared_ == nullptr) return;
@@ -104,7 +104,7 @@ PersistentCopier::~PersistentCopier() {
   }
 }
 
-/// Have all blocks of this generation said so?
+/// Have all blocks of this generation stored it?
 bool PersistentCopier::all(const device::u64* words) const {
   for (unsigned b = 0; b < options_.blocks; ++b) {
     if (load(&words[b]) != generation_.load(std::memory_order_relaxed)) return false;
@@ -119,7 +119,7 @@ bool PersistentCopier::done(uint64_t position, unsigned blocks) const {
   return true;
 }
 
-/// The first position that not all blocks are behind.
+/// The first position that not all blocks have passed.
 uint64_t PersistentCopier::slowest() const {
   uint64_t position = head_;
   for (unsigned b = 0; b < options_.blocks; ++b) position = std::min(position, load(&shared_->done[b]));
@@ -150,7 +150,7 @@ void PersistentCopier::launch() {
   state_ = State::launched;
 }
 
-/// Every block is gone: whatever it has not done, nobody will do any more.
+/// Every block is gone: what it has not done stays undone.
 void PersistentCopier::take_back() {
   for (uint64_t position = slowest(); position < head_; ++position) {
     Taken& taken = taken_[position % kSlots];
@@ -160,7 +160,7 @@ void PersistentCopier::take_back() {
   state_ = State::none;
 }
 
-/// What the kernel has said since the last poll.
+/// What the kernel has stored since the last poll.
 void PersistentCopier::catch_up() {
   if (is_error(broken_)) return;
   if (state_ == State::launched && all(shared_->started)) state_ = State::running;
@@ -198,7 +198,7 @@ uint64_t PersistentCopier::taken() {
   return taken_count_;
 }
 
-/// What a later generation counts does not count: it was launched behind the giving back.
+/// What a later generation counts is ignored: it was launched after the return.
 Status PersistentCopier::poll(Ticket& ticket) {
   const bool here = done(ticket.position, ticket.blocks);
   if (ticket.returned.load(std::memory_order_acquire)) return TW_AGAIN;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A copy kernel that stays: it takes commands from pinned host memory and answers there, so a small copy needs no call of the
-// driver and no launch. One per device and process, opt-in: it holds a part of a multiprocessor, and whoever synchronises with
+// driver and no launch. One per device and process, opt-in: it holds a part of a multiprocessor, and synchronising with
 // the whole device waits until it ends.
 //
 // Life: nothing runs at first. A copy that finds no kernel running is refused (TW_AGAIN: take an engine), and the second one
 // within `idle_ns` has it launched; what is taken is only ever given to a kernel that runs, so no copy depends on there being room
 // for a kernel. The kernel ends by itself when nothing came for idle_ns, or after sixteen times that in any case, so
-// it never holds up anybody for good, nor does it outlive a killed process by more. Commands that it has not done by then are
-// given back (poll() says TW_AGAIN), for their owner to copy otherwise.
+// it never blocks others for good, nor does it outlive a killed process by more. Commands that it has not done by then are
+// returned (poll() returns TW_AGAIN), for their owner to copy otherwise.
 //
 // Drivers' calls that wait for the device (allocating, freeing, importing, loading) would wait for it too: back ends hold a
 // PersistentPause around theirs, which ends all persistent kernels of the process and starts none meanwhile.
@@ -34,7 +34,7 @@ class PersistentCopier {
     std::atomic<bool> returned{false};
   };
 
-  /// The device's, which all who hold it share; the first one's options count. It ends with the last of them.
+  /// The device's, shared by all its holders; the first one's options count. It ends with the last of them.
   static Status open(Device& device, const PersistentOptions& options, std::shared_ptr<PersistentCopier>* out);
   ~PersistentCopier();
   PersistentCopier(const PersistentCopier&) = delete;
@@ -43,11 +43,11 @@ class PersistentCopier {
   /// `length` bytes, at most persistent::kLongest, between addresses that kernels of the device may use. TW_OK: taken.
   /// TW_AGAIN: not now, copy otherwise; nothing was started.
   Status copy(uint64_t to, uint64_t from, uint64_t length, Ticket* ticket);
-  /// TW_OK: the bytes are there, visible to all. TW_IN_PROGRESS. TW_AGAIN: given back, none or some of it done.
+  /// TW_OK: the bytes are copied, visible to all. TW_IN_PROGRESS. TW_AGAIN: returned, none or some of it done.
   Status poll(Ticket& ticket);
   /// The ticket goes, whatever becomes of its copy.
   void forget(const Ticket& ticket);
-  /// After long silence: is the kernel's queue still whole? An error: it broke, and nothing will be finished any more.
+  /// After long silence: has the kernel's queue failed? An error: it has, and nothing will be finished any more.
   Status ask();
   uint64_t taken();  // copies so far
   unsigned blocks() const { return options_.blocks; }

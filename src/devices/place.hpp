@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names for where memory lives, as users write them and are told: "host", "pinned", "cuda:1", "emulated-vmm:0". N is the
+// Names for where memory lives, as users write and read them: "host", "pinned", "cuda:1", "emulated-vmm:0". N is the
 // device's ordinal in this process, 0 when left out.
 #pragma once
 #include <string>

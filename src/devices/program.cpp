@@ -46,7 +46,7 @@ Status check(const Step& step, uint32_t number, std::span<const uint32_t> after)
   return TW_OK;
 }
 
-/// The n-th step of its kind in its channel; the last one says how many there are.
+/// The n-th step of its kind in its channel; the last one has their number.
 Status number_in_channels(std::span<Step> steps) {
   struct Seen {
     uint64_t count = 0;
@@ -68,7 +68,7 @@ Status number_in_channels(std::span<Step> steps) {
   return TW_OK;
 }
 
-/// Measured on two H200: 16 blocks saturate a link with what fits behind one latency, 32 with more; strided rows of single
+/// Measured on two H200: 16 blocks saturate a link with what fits into one latency, 32 with more; strided rows of single
 /// words want threads rather than bytes in flight.
 uint32_t blocks_for(uint64_t bytes, bool scattered) {
   const uint64_t share = 4096, most = scattered || bytes >= (32u << 20) ? 64 : bytes >= (512u << 10) ? 32 : 16;
@@ -106,7 +106,7 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   const uint64_t each = bytes / (uint64_t{out->blocks} * kWarps);
   out->item =
       static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(each, 256, std::max<uint64_t>(4096, bytes / kMostPieces))));
-  uint64_t items = 0;  // so far; who copies an item follows from its number
+  uint64_t items = 0;  // so far; an item's number determines which warp copies it
   for (Step& step : steps) {
     if (!moves(step)) continue;
     step.recv_buffer = static_cast<uint32_t>(items);

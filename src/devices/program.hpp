@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepared steps, as a queue or the host runs them: device::Step in thalweg/device/types.hpp says what each one is.
+// Prepared steps, as a queue or the host runs them: device::Step in thalweg/device/types.hpp describes each one.
 //
 // Who prepares a program fills in the steps, has arrange() check and complete them, keeps `state` zeroed in the executor's
 // memory, and runs it again and again: by Queue::run(), by a graph that holds such runs, or by HostRun in program/host.hpp.
 // Steps without `after` have no order among each other. A step that has to wait holds up nothing but what comes after it, so no
 // order of the list can lock two programs against each other.
 //
-// One run at a time: a second one that begins meanwhile changes nothing but Failure, which then says TW_ERR_BUSY. A wait that
+// One run at a time: a second one that begins meanwhile changes nothing but Failure, which then has TW_ERR_BUSY. A wait that
 // fails (its limit, Guard::abort, a truncated receive) fills in Failure and poisons the program: what has not been done by then
 // is not done, no later run does anything, and the queue goes on. It is used again after its state has been zeroed, and that
 // of its channels.
@@ -54,7 +54,7 @@ struct ProgramRun {
   uint64_t state = 0;     // device::ProgramState, executor's memory, state_bytes() long, zeroed before the first run
   device::Guard guard{};  // of every wait; poison is the state's
   ProgramShape shape{};
-  std::shared_ptr<Carrier> carrier;  // of runs by the host; null: nothing is rung for, or another thread looks after it
+  std::shared_ptr<Carrier> carrier;  // of runs by the host; null: nothing is rung for, or another thread handles it
 };
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract to a queue (a CUDA stream, an emulated one, a host queue) and to events.
 //
-// A queue runs behind the host: what is enqueued happens later, in order. Nothing here waits for queued work except
+// A queue is asynchronous to the host: work is done later, in order. Nothing here waits for queued work except
 // synchronize(). Arguments are taken over (baked) at the call. A refused call has enqueued nothing. Memory that queued work
 // touches must live until the work is done. Thread-safe, with any or no current context.
 //
 // Addresses: device memory (own, imported, peer) and pinned host memory, which the caller has asked about (find_device()), made
-// or imported. A queue takes the caller's word for that: a question to the driver for every call would cost as much as the call.
-// So who does not know asks admit() first. Pageable host memory is never right: a driver would copy it inside the call, behind
-// everything else. A host queue (no device) takes any. An emulated queue looks at every address all the same.
+// or imported. A queue does not check that: querying the driver for every call would cost as much as the call.
+// If unsure, call admit() first. Pageable host memory is never allowed: a driver would copy it inside the call, after
+// everything else. A host queue (no device) takes any. An emulated queue checks every address all the same.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ class Queue;
 /// wait_geq) only what is mapped for their device; words not managed memory.
 enum class Use : uint8_t { copy, kernel, word };
 
-/// Marks a point in a queue. Re-recording moves it; who waited for the earlier point still does.
+/// Marks a point in a queue. Re-recording moves it; earlier waits still wait for the earlier point.
 class Event {
  public:
   virtual ~Event() = default;
@@ -73,15 +73,15 @@ class Queue {
   /// Stores (or adds) value to an aligned 64-bit word after all earlier work of the queue is visible system-wide. Not in
   /// managed memory.
   virtual Status write_value(uint64_t address, uint64_t value, bool add) = 0;
-  /// Later work waits until the word is cyclically >= value. Holds no kernel slot; has no limit of its own on a GPU: whoever
-  /// enqueues it watches, and releases it by writing the word. Wait on memory of this device or host, never on a peer's.
+  /// Later work waits until the word is cyclically >= value. Holds no kernel slot; has no timeout on a GPU: the caller
+  /// watches it, and releases it by writing the word. Wait on memory of this device or host, never on a peer's.
   virtual Status wait_geq(uint64_t address, uint64_t value) = 0;
   /// Up to kMostWordOps stores and waits, one after the other in this order, for about the price of one. A store may go to a
   /// peer's memory, and what comes before it in the queue has ended; for waits the same holds as for wait_geq().
   virtual Status words(std::span<const WordOp> ops) = 0;
   virtual Status launch(const Kernel& kernel) = 0;
-  /// One run of a program, all of it in one launch. Its steps' waits hold a kernel's slot, so what fulfils them must not queue
-  /// behind it. TW_ERR_INVALID: `placed` is missing.
+  /// One run of a program, all of it in one launch. Its steps' waits hold a kernel's slot, so what fulfils them must not be
+  /// queued after it. TW_ERR_INVALID: `placed` is missing.
   virtual Status run(const ProgramRun& program) = 0;
   /// On the queue's own thread. TW_ERR_UNSUPPORTED: a device's queue.
   virtual Status call(void (*function)(void* argument), void* argument) = 0;

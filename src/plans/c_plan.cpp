@@ -163,7 +163,7 @@ tw_status tw_plan_test(tw_plan* plan) {
 
 tw_status tw_plan_finish(tw_plan* plan, uint64_t timeout_ns) {
   if (Status s = check(plan); is_error(s)) return s;
-  // From the end of the spins on: most runs end before, and asking the clock takes longer than a look.
+  // From the end of the spins on: most runs end before, and reading the clock takes longer than a poll.
   std::optional<Deadline> deadline;
   Waiting waiting;
   for (;;) {

@@ -42,7 +42,7 @@ Status make(tw_context* context, const char* place, uint32_t waits, tw_queue** q
   return TW_OK;
 }
 
-/// Where the wait may be interrupted it looks, instead of sleeping in the device's library: as long as a copy takes, then in naps.
+/// An interruptible wait polls instead of sleeping in the device's library: as long as a copy takes, then in naps.
 Status synchronize(Queue& queue) {
   if (!may_be_interrupted()) return queue.synchronize();
   constexpr uint64_t kYieldNs = 2 * kMillisecond;

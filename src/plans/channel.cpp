@@ -38,7 +38,7 @@ Status Channel::start(const User* user, Status reachable, const std::string& why
   reachable_ = reachable;
   unreachable_ = why_not;
   packs_ = packs;
-  if (state_ == State::opening)  // who waits here begins another one
+  if (state_ == State::opening)  // a user that waits begins another one
     fail_end(epoch_, TW_ERR_STALE, "another buffer is used");
   else if (Status s = begin_epoch(); is_error(s))
     return s;
@@ -51,7 +51,7 @@ bool Channel::run_by(Executor& by) {
   return true;
 }
 
-/// Where the end's words were the peer may still store; they are not used again.
+/// The peer may still store to the end's old words; they are not used again.
 void Channel::change_executor() {
   forget_words();
   forget_recv_buffers();
@@ -63,7 +63,7 @@ void Channel::change_executor() {
 
 // ------------------------------------------------------------------------------------------------ another way
 
-/// Comes to an open pair. Where nobody uses it here, it may end if nobody does at the peer either: then both plans decide its way.
+/// Joins an open pair. If it has no user here, it may end if it has none at the peer either: then both plans decide its way.
 Status Channel::join_open(Status reachable, const std::string& why_not, bool waits, bool packs) {
   const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
   const bool needed = other || (mapped && is_error(reachable));
@@ -121,7 +121,7 @@ void Channel::asked_there(const ControlMessage& message) {
   if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) let_stay();
 }
 
-/// Whoever asks is content. The partner, who may not be here yet, or asks for another way, decides.
+/// The asking plan accepts the pair. Its partner, which may not exist yet, or may ask for another way, decides.
 void Channel::asked_same_there() {
   const bool partner_is_content = has_waiter() && asked_here_ != Asks::another;
   if (relied_on() || bound_ || hopeless_ || partner_is_content) return say_stay(Asks::same);
@@ -134,7 +134,7 @@ void Channel::stays(const ControlMessage& message) {
   if (asked_there_ == Asks::same && has_waiter()) let_stay();
 }
 
-/// Nobody uses it here either. What one end has sent, and the other not taken, belongs to who comes next.
+/// It has no user here either. Messages that were sent and not taken belong to the next user.
 void Channel::agree() {
   asked_there_ = Asks::nothing;
   if (bound_ || carried_ != carried_there_) return say_stay(Asks::another);
@@ -176,8 +176,8 @@ Status Channel::make_words() {
   return TW_OK;
 }
 
-/// What the sender knew of buffers, it is told again. Nobody has stored to anything yet: who is not open has heard no result, or
-/// has given none.
+/// The receiver sends its buffers again. No end has stored to anything yet: one that is not open has received no result, or
+/// has sent none.
 void Channel::begin_pair() {
   using State = LocalRecvBuffer::State;
   forget_words();
@@ -198,7 +198,7 @@ void Channel::begin_pair() {
   if (!sender && there_) number_ = theirs_.number;
 }
 
-/// Who waits begins another one.
+/// If a user waits, another one begins.
 void Channel::end_epoch(Control how, Status status, const std::string& why) {
   state_ = State::failed;
   status_ = status;
@@ -207,7 +207,7 @@ void Channel::end_epoch(Control how, Status status, const std::string& why) {
   for (const Use& one : users_) {
     if (one.relies == epoch_) one.user->on_channel_failed(status, why);
   }
-  if (users_.empty()) {  // nobody stores there any more; else when the last one leaves
+  if (users_.empty()) {  // no more stores there; else when the last user leaves
     forget_recv_buffers();
     forget_words();
   }
@@ -246,7 +246,7 @@ Status Channel::settled(int index) const {
   return recv_buffer.state == LocalRecvBuffer::State::known ? TW_OK : TW_IN_PROGRESS;
 }
 
-// ------------------------------------------------------------------------------------------------ what is said
+// ------------------------------------------------------------------------------------------------ messages sent
 
 void Channel::say_open() {
   ControlMessage open;
@@ -386,7 +386,7 @@ void Channel::end_alone() {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ what is heard
+// ------------------------------------------------------------------------------------------------ messages received
 
 void Channel::take(ControlMessage&& message) {
   switch (message.type) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of one direction of a channel, as this process knows it.
 //
-// Life: made by the first plan that names it -> opening: both ends say who runs them and where their words are, each tries to
-// reach the other's, the sender also the receiver's first buffers -> mapped: the executors store to each other, this
-// class is not needed any more but for new receive buffers; or proxied: the proxies exchange tagged messages -> failed: a run of either
-// side gave up, or whoever waited for the opening does so no more. The next prepare opens it again, with fresh words where the
-// peer may have got to know the last ones, so late stores hit nothing.
+// Life: made by the first plan that names it -> opening: both ends send their executor and where their words are, each tries
+// to reach the other's, the sender also the receiver's first buffers -> mapped: the executors store to each other, this
+// class is needed for new receive buffers only; or proxied: the proxies exchange tagged messages -> failed: a run of either
+// side failed, or no user waits for the opening any more. The next prepare opens it again, with fresh words if the
+// peer may know the last ones, so late stores hit nothing.
 //
-// Opening. Each end makes epochs of its own, numbered upwards; one lives while a plan or kernel here waits for it, or has used it. It
-// begins with `open` and is over with `failed`; each is said once, and messages arrive in order, so what an end knows of the
-// other's epochs is always a beginning of what happened there. Whatever else is said belongs to a pair of epochs, names both,
-// and is taken only by that pair: what crosses with an end or a beginning hits nothing. An epoch that is opening pairs with the
-// peer's newest one, again as often as that changes; when an epoch that was open is over, who still waits here begins another
-// one. So two ends that both wait come to know each other's last epochs, and these open. Why: docs/decisions/0017-opening.md.
+// Opening. Each end makes its own epochs, numbered upwards; one lives while a plan or kernel here waits for it, or has used
+// it. It begins with `open` and ends with `failed`; each is sent once, and messages arrive in order, so what an end knows of
+// the other's epochs is always a prefix of what happened there. All other messages belong to a pair of epochs, name both,
+// and are taken only by that pair: one that crosses with an `open` or `failed` is dropped. An epoch that is opening pairs
+// with the peer's newest one, again as often as that changes; when an epoch that was open is over, a user that still waits
+// begins another one. So two waiting ends learn each other's last epochs, and these open: docs/decisions/0017-opening.md.
 //
 // All under Proxy::mutex(); progress is made on the proxy's thread.
 #pragma once
@@ -31,10 +31,10 @@ inline constexpr size_t kEndBytes = std::max(sizeof(device::SendEnd), sizeof(dev
 inline constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
 inline constexpr size_t kWordsBytes = kSlotsAt + device::kSlots * sizeof(device::u64);
 
-/// What the peer says of its buffer (`recv_buffer`), against the `memory` bytes that its key names (0: no key): *layout is its layout,
+/// Checks the peer's `recv_buffer` message against the `memory` bytes that its key names (0: no key): *layout is its layout,
 /// if it has one. An error has its text.
 Status check_told(const ControlMessage& told, uint64_t memory, Layout* layout);
-/// The same of its words, `offset` bytes behind `address`, where its memory is reached.
+/// The same of its words, at `offset` bytes from `address`, where its memory is reached.
 Status check_words(uint64_t memory, uint64_t address, uint64_t offset);
 
 /// A buffer that a receiving end offers. Numbers of dropped ones are used again.
@@ -47,8 +47,8 @@ struct LocalRecvBuffer {
   uint64_t capacity = 0;
   Status status = TW_OK;
   std::string text;
-  bool held = false;       // the sender was told of it, and has not let go of it
-  bool abandoned = false;  // nobody waits until it is dropped
+  bool held = false;       // it was sent to the sender, which has not released it
+  bool abandoned = false;  // no thread waits until it is dropped
 };
 
 /// The same at the sender.
@@ -56,7 +56,7 @@ struct RemoteRecvBuffer {
   bool used = false;
   tw_remote_memory* region = nullptr;
   ControlMessage told;
-  bool answered = false;  // it is reached, or it was said why not
+  bool answered = false;  // it is reached, or the reason was sent
   Reached reached;
   uint64_t revoked = 0;  // when it was first seen to be, monotonic ns
   uint64_t table = 0;
@@ -73,7 +73,7 @@ class Channel {
     uint64_t words = 0;
     uint32_t count = 0;
   };
-  /// Told when an epoch fails: plans, and ends of kernels.
+  /// Notified when an epoch fails: plans, and ends of kernels.
   struct User {
     virtual ~User() = default;
     virtual void on_channel_failed(Status status, const std::string& why) = 0;
@@ -86,13 +86,13 @@ class Channel {
   ~Channel();
 
   // --- for prepare
-  /// Who runs the end from its next epoch on. False: it is in use, and another executor runs it.
+  /// Sets the executor from the next epoch on. False: the end is in use, and another executor runs it.
   bool run_by(Executor& wanted);
   const Executor& runner() const { return *wanted_; }
-  /// Begins an epoch to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. One that is
-  /// open, and that nobody uses here any more, is decided again with the peer's end (0019): who waits (`waits`) does so until the
-  /// peer's plans have gone, or have shown that they go on, and, where nobody uses it there either, until the partner comes.
-  /// From now on `user`, who was added, waits until the channel is open.
+  /// Begins an epoch to open it, unless one is alive. `reachable`: the executor reaches the local buffers; why not. An open
+  /// one without users here is decided again with the peer's end (0019): with `waits`, the user waits until the peer's plans
+  /// have gone, or have shown that they continue, and, if it has no users there either, until the partner comes.
+  /// From now on `user`, which was added, waits until the channel is open.
   /// `packs`: the receiver's rows take less when a message carries them, unless a kernel runs the other end, or the channel stays mapped.
   Status start(const User* user, Status reachable, const std::string& why_not, bool waits, bool packs = false);
   bool asks() const { return asked_here_ == Asks::another; }
@@ -101,8 +101,8 @@ class Channel {
   /// The host carries another message. Any thread.
   void carry() { carried_.fetch_add(1, std::memory_order_relaxed); }
   uint32_t epoch() const { return epoch_; }  // the newest one here
-  /// A buffer to be received into: [address + first, address + last) is registered and exported. *index is known to the sender
-  /// when the receive buffer's state says so.
+  /// A buffer to be received into: [address + first, address + last) is registered and exported. The sender knows *index
+  /// when the receive buffer's state is `known`.
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
@@ -112,9 +112,9 @@ class Channel {
   Status settled(int recv_buffer) const;
 
   /// Plans that name a channel are prepared by both sides, the n-th here with the n-th there: a device may not import a buffer
-  /// while its kernel already waits for it. The receiver tells a round when a plan's buffers are known; the sender's plan takes
-  /// it. Who fails behind that gives it back. A receiver's end that is a kernel's, or a queue's operations, has buffers for every
-  /// plan of the sender; when a kernel's end is released, both begin to count where the receiver is.
+  /// while its kernel already waits for it. The receiver sends a round when a plan's buffers are known; the sender's plan
+  /// takes it. A plan that fails later gives it back. A receiver's end that is a kernel's, or a queue's operations, has
+  /// buffers for every plan of the sender; when a kernel's end is released, both begin to count where the receiver is.
   void tell_round();
   void untell_round(uint32_t epoch);
   void tell_every_round();
@@ -128,18 +128,18 @@ class Channel {
   uint64_t words() const { return words_; }        // SendEnd or RecvEnd
   uint64_t number() const { return number_; }      // proxied: tag of the messages
 
-  /// A run gave up, or the peer is lost: this epoch, if it is still alive, is over. The peer is told.
+  /// A run failed, or the peer is lost: ends this epoch, if it is still alive, and notifies the peer.
   void fail_end(uint32_t epoch, Status status, const std::string& why);
-  /// The same of an epoch that another one would not better: who waits for it at either end has failed, too.
+  /// The same if another epoch would fail as well: users that wait for it at either end fail, too.
   void refuse_end(uint32_t epoch, Status status, const std::string& why);
-  /// Keeps the end as it is run. alone: the user is a kernel's, who can be told nothing: TW_ERR_BUSY while there is another user,
-  /// as for others while it is there.
+  /// Keeps the end's executor. alone: the user is a kernel, which cannot be notified: TW_ERR_BUSY while there is another
+  /// user, and for others while it is there.
   Status add(User* user, bool alone);
-  /// The user has found the channel open, and uses this epoch: it fails with it. Who does not yet waits for the next.
+  /// The user has found the channel open, and uses this epoch: it fails with it. Other users wait for the next.
   void rely(User* user);
-  /// The user's prepare failed behind that: its partner at the peer, the n-th as it was the n-th, is the next one's.
+  /// The user's prepare failed after that: the next user gets its partner at the peer, the n-th as it was the n-th.
   void relied_in_vain(uint32_t epoch);
-  /// An epoch that nobody has used is over when nobody waits for it any more; one that was used stays open.
+  /// An unused epoch is over when no user waits for it any more; one that was used stays open.
   void remove(User* user);
   std::vector<User*> users() const;
 
@@ -170,7 +170,7 @@ class Channel {
   bool has_waiter() const;
   bool relied_on() const;
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
-  /// Of an open pair that nobody relies on at the end that asks.
+  /// Of an open pair on which no user relies at the asking end.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
   Status join_open(Status reachable, const std::string& why_not, bool waits, bool packs);
   void ask(Asks what, bool waits);
@@ -220,7 +220,7 @@ class Channel {
   ControlMessage theirs_;                                                // the `open` of the peer's newest epoch
   bool there_ = false;                                                   // that epoch is not over, as far as is known here
   bool result_here_ = false, result_there_ = false, both_reach_ = true;  // of the pair
-  Asks asked_here_ = Asks::nothing;   // the peer is to say whether the pair ends; what is here waits for the answer
+  Asks asked_here_ = Asks::nothing;   // the peer decides whether the pair ends; users here wait for its answer
   Asks asked_there_ = Asks::nothing;  // an answer is owed to the peer
   bool bound_ = false;                // a kernel had the end: credits may be under way
   bool hopeless_ = false;             // the other end's words were not reached
@@ -230,9 +230,9 @@ class Channel {
   Status reachable_ = TW_OK;
   std::string unreachable_;
   bool packs_ = false;
-  bool waits_ = true;  // whoever came last waits for the peer's plans to go
+  bool waits_ = true;  // the newest user waits for the peer's plans to go
   uint64_t number_ = 0;
-  uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed behind it, for the next ones
+  uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed later, for the next ones
   uint64_t rounds_there_ = 0, rounds_taken_ = 0;   // sender
   bool every_round_ = false;                       // receiver: operations of a queue were the end
   uint64_t words_ = 0;                             // in executor.shared(): the end, then its slots

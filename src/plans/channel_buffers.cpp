@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiver's buffers: offered, told, reached by the sender, taken back.
+// The receiver's buffers: offered, sent, reached by the sender, withdrawn.
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
 #include "memory/placement.hpp"
@@ -9,7 +9,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revoked first, then its endpoint says why
+constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revoked first, then its endpoint has why
 
 }  // namespace
 
@@ -223,7 +223,7 @@ unsigned Channel::advance_recv_buffers() {
       ++events;
     }
   }
-  // The receiver's result stands behind its first receive buffers.
+  // The receiver's result comes after its first receive buffers.
   if (state_ == State::opening && !result_here_ && result_there_ && their_words_.address() != 0 && all) give_result(TW_OK, "");
   return events;
 }

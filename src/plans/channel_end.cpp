@@ -26,7 +26,7 @@ Status missing(uint64_t tag) {
               "channel %llu: the peer has neither bound nor prepared its end, or does not progress its worker", number(tag));
 }
 
-/// How the code gave up, for a reader.
+/// The code's failure, as text.
 std::string text_of(const device::Failure& failure) {
   const auto code = static_cast<Status>(failure.code);
   if (code == TW_ERR_TRUNCATED) return "a message was longer than the buffer that was posted for it";
@@ -93,8 +93,8 @@ Status tw_channel_end::make_guard(uint64_t timeout_ns) {
   return TW_OK;
 }
 
-/// As a plan of these receives would: a buffer that the executor does not reach makes the channel go by the host, which the peer is
-/// told, so it is refused at once too.
+/// As a plan of these receives would: a buffer that the executor does not reach makes the host carry the channel; the peer
+/// gets that, so its bind fails at once too.
 Status tw_channel_end::offer(Status* reachable, std::string* why) {
   for (const Buffer& one : buffers_) {
     const int64_t first = one.layout != nullptr ? one.layout->first : 0;
@@ -186,7 +186,7 @@ Status tw_channel_end::check() {
               number(channel_->name.tag), why.c_str());
 }
 
-/// Receives that nobody will take: messages may be on their way to buffers that are given back.
+/// Posted receives that were not taken: messages may be in flight to buffers that are released.
 Status tw_channel_end::end_receives() {
   device::RecvEnd end{};
   if (Status s = executor_->load(&end, address, sizeof end); is_error(s)) return s;

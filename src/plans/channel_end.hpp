@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tw_channel_end: an end of a channel that code of the user's runs. The channel is opened as a plan opens it (channel.hpp); then
-// the executor's words and a guard go to the user, and nothing is left to do but to say when it failed.
+// the executor's words and a guard go to the user, and all that is left is to report a failure.
 //
 // Life: bound (the channel's only user) -> released. What the code recorded in the guard is found by check() and release().
 #pragma once

@@ -115,7 +115,7 @@ Status Executor::queue(std::shared_ptr<Queue>* out) {
   return TW_OK;
 }
 
-/// If it did; who found it is told, and the next one gets another.
+/// If it broke: this caller gets the error, and the next one another queue.
 Status Executor::drop_broken(const std::shared_ptr<Queue>& queue, Status found) {
   if (!is_error(found)) return found;
   const std::string why = last_error();

@@ -23,7 +23,7 @@ class Arena {
   Arena(tw_context& context, const MemoryPlace& place) : context_(context), place_(place) {}
   ~Arena();
   Status allocate(size_t length, uint64_t* address);
-  /// The piece may be handed out again at once: nobody else may touch it any more.
+  /// The piece may be allocated again at once: nothing else may access it any more.
   void free(uint64_t address, size_t length);
   /// The block of memory that holds `address`, for a key.
   tw_memory* holder(uint64_t address) const;

@@ -57,7 +57,7 @@ struct ChannelUse {
   Channel* channel = nullptr;
   size_t step = 0;     // the first that names it
   uint32_t epoch = 0;  // of the channel: what the plan was built on
-  uint32_t told = 0;   // receiver: the epoch in which the round was told
+  uint32_t told = 0;   // receiver: the epoch in which the round was sent
   bool taken = false;  // sender: the round was taken
   uint32_t found = 0;  // the epoch that was open, and carried by the host, before this plan came; 0: none
 };
@@ -68,7 +68,7 @@ struct Resolved {
   std::string why;  // proxied
   Channel* channel = nullptr;
   ProxyPeer* peer = nullptr;
-  uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not look at users' endpoints
+  uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not read users' endpoints
   int recv_buffer = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages
   Reached remote, signal;
@@ -174,7 +174,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   uint64_t message_of(uint32_t step) const;
   void note_moves();                // what each run moves by itself
   void count_run();                 // in moved_
-  void count_messages(bool known);  // of a run that was enqueued; not known: nobody knows how often it will run
+  void count_messages(bool known);  // of a run that was enqueued; not known: how often it will run is unknown
   bool holds_many() const;
   bool waits_by_memory(const tw_queue& queue) const;
   uint64_t limit_ns() const { return timeout_ns != 0 ? timeout_ns : 30 * thalweg::impl::kSecond; }
@@ -217,14 +217,14 @@ struct tw_plan final : thalweg::impl::Channel::User {
   thalweg::impl::ProgramShape shape;
   uint64_t state = 0, placed = 0;
   size_t state_length = 0, placed_length = 0;
-  thalweg::device::Failure* failure = nullptr;  // pinned, with `abort` behind it, then the words of proxied steps
+  thalweg::device::Failure* failure = nullptr;  // pinned, then `abort`, then the words of proxied steps
   uint64_t* abort_word = nullptr;
   uint64_t pinned = 0;
   size_t pinned_length = 0;
   bool told = false;                                // the failure was reported
   std::string proxy_why;                            // of a proxied step that failed
   std::string channel_why;                          // of a channel that did
-  std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits hold up nobody else
+  std::unique_ptr<thalweg::impl::Queue> own_queue;  // of runs by the host on a device; its waits block no other work
   tw_queue* last_queue = nullptr;
   std::unique_ptr<thalweg::impl::HostProgram> host_run;
   bool under_way = false;                           // a run by the host
@@ -250,7 +250,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
 
 namespace thalweg::impl {
 
-/// How a step of the executor gave up, for a reader.
+/// Why a step of the executor failed, as text.
 std::string text_of(const tw_plan& plan, const device::Failure& failure);
 
 }  // namespace thalweg::impl

@@ -94,7 +94,7 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
 
 }  // namespace
 
-/// One step's, behind those that it comes after. last: of the program, by step of the user's.
+/// One step's, after its predecessors' ones. last: of the program, by step of the user's.
 void tw_plan::compose_step(uint32_t i, std::vector<uint32_t>& last) {
   Resolved& how = resolved[i];
   std::vector<device::Step> made;

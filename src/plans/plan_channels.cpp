@@ -71,7 +71,7 @@ Status tw_plan::open_channels(const Deadline& deadline) {
     if (!uses_channel(step)) continue;
     Proxy::Route route;
     if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
-    static_cast<void>(proxy.route(*step.endpoint, &route));  // whatever it says, find_channel() is told, too
+    static_cast<void>(proxy.route(*step.endpoint, &route));  // find_channel() gets the same status
   }
   for (size_t i = 0; i < steps.size(); ++i) {
     if (!uses_channel(steps[i])) continue;
@@ -103,7 +103,7 @@ std::string tw_plan::why_carried(const Channel& channel) const {
 }
 
 /// All channels are open at the same time, and so are the plans at their other ends: then, and not before, the plan relies on
-/// them. Until then one that is opened again is waited for, and told, again.
+/// them. Until then it waits again for one that is opened again, and sends its round again.
 Status tw_plan::join_channels(size_t* waits_for, const char** what) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const Status status = settled(i);
@@ -168,7 +168,7 @@ Status tw_plan::await_recv_buffer(size_t index, const Deadline& deadline) {
   return status;
 }
 
-/// Prepared again, or not at all: what was told and taken is given back, for the next plan of the channel.
+/// Prepared again, or not at all: returns the rounds that were sent and taken, for the next plan of the channel.
 void tw_plan::leave_channels() {
   const std::lock_guard lock(proxy.mutex());
   owner_words_ = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan said aloud: each step's way, and the tables of routes from which it follows.
+// A plan as text: each step's way, and the tables of routes from which it follows.
 #include <map>
 
 #include "plans/plan.hpp"

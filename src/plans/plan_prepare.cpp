@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolving a plan: who runs it, what it reaches, what the host has to do for it.
+// Resolving a plan: its executor, what that reaches, what the host has to do for it.
 #include <tuple>
 
 #include "base/clock.hpp"

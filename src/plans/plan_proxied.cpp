@@ -17,13 +17,13 @@ Status tw_plan::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool sig
   return status;
 }
 
-/// One run of a proxied step: its record, with what this run says of buffer and value, between the proxies' workers.
+/// One run of a proxied step: its record, with this run's buffer and value, between the proxies' workers.
 Status tw_plan::post(size_t index, const Proxied& self, const Completion& completion) {
   const Resolved& how = resolved[index];
   tw_endpoint* const endpoint = how.peer->endpoint;
   OpDesc op = steps[index].op;
   op.peer = endpoint->peer ? &*endpoint->peer : nullptr;
-  op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only behind `done`
+  op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only after `done`
   (op.verb == Verb::atomic ? op.operand : op.signal_value) = *self.value;
   op.remote = region_of(how.proxy_remote);
   op.signal = region_of(how.proxy_signal);
@@ -65,7 +65,7 @@ Status tw_plan::make_proxied(size_t index) {
   out.step->value = out.step->ring + 2;
   out.step->address = out.step->ring + 3;
   out.step->failed = [this, index](Status status, const char* why) {
-    // What a lost peer leaves behind is stale, too; that it is lost says more.
+    // A lost peer's memory is stale, too; its loss is the better error.
     const std::string text = why;  // may be last_error()
     const Status state = tw_endpoint_state(resolved[index].peer->endpoint);
     fail_run(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());

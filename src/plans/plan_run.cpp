@@ -186,8 +186,8 @@ Status tw_plan::trigger_by_host() {
   return is_error(status) ? failure_now() : Status{TW_OK};
 }
 
-/// Every block that a launch brought ends as part of a run that is counted, or in vain (devices/program/ownership.hpp). A run's last
-/// blocks are released behind its count, so these are looked at last. Any thread, under the proxy's mutex or the user's
+/// Every launched block ends as part of a run that is counted, or in vain (devices/program/ownership.hpp). A run's last
+/// blocks are released after its count, so these are read last. Any thread, under the proxy's mutex or the user's
 /// own order of calls.
 Status tw_plan::runs_over() const {
   if (owner_words_.count == 0) return TW_OK;
@@ -236,7 +236,7 @@ void tw_plan::on_channel_failed(Status status, const std::string& why) {
   __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }
 
-/// A proxied step failed: the executor's wait ends, and the record says why. Any thread.
+/// A proxied step failed: the executor's wait ends, and the record has why. Any thread.
 void tw_plan::fail_run(uint32_t index, Status status, const char* why) {
   {
     const std::lock_guard lock(mutex);

@@ -25,9 +25,9 @@ struct Proxied {
   std::atomic<uint64_t> seen{0};  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs
-  /// Posts the operation of one run; with TW_IN_PROGRESS `completion` is told how it ended.
+  /// Posts the operation of one run; with TW_IN_PROGRESS `completion` gets its status.
   std::function<Status(const Proxied& self, const Completion& completion)> post;
-  /// A run failed: the plan is told. Any thread.
+  /// A run failed: notifies the plan. Any thread.
   std::function<void(Status status, const char* why)> failed;
 
   /// Begins the next run when it was asked for. True: something happened. Any thread.

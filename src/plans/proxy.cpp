@@ -21,13 +21,13 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint16_t kControlId = 1;
-constexpr size_t kEarlyMax = 8192;             // channels of one peer that nobody here has named yet
+constexpr size_t kEarlyMax = 8192;             // channels of one peer that are not named here yet
 constexpr size_t kFetchMax = 4 * kControlMax;  // bytes of one peer's messages that are fetched and not taken
 constexpr uint64_t kUnsentMax = 64u << 20;     // of answers to a peer that does not read them
 constexpr uint64_t kMessageCost = 512;         // beside its bytes
-constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger: look all the time, where cores are free
+constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger: poll all the time, where cores are free
 constexpr uint64_t kDrivenNs = 500'000;        // runs by the host: their thread progresses the worker
-constexpr uint64_t kNapNs = 200'000;           // steps may be asked for by a replayed graph, which wakes nobody
+constexpr uint64_t kNapNs = 200'000;           // a replayed graph may request steps, which wakes no thread
 constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
 
 std::vector<std::byte> address_of(tw_context& context) {
@@ -129,7 +129,7 @@ Status Proxy::check_peer(tw_endpoint& endpoint) {
 }
 
 Status Proxy::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route* out) {
-  const Deadline patience(kSecond);  // a proxy that is not there: soon the endpoint says that its process is gone
+  const Deadline patience(kSecond);  // a missing proxy: soon the endpoint reports that its process is gone
   for (;;) {
     const Status status = route(endpoint, out);
     if (Status s = check_peer(endpoint); is_error(s)) return s;
@@ -203,7 +203,7 @@ void Proxy::send(ProxyPeer& peer, const ControlMessage& message) {
 /// Under the worker's lock: only the inbox's own lock may be taken.
 tw_status Proxy::on_message(void* arg, const tw_am_message* message) {
   auto* proxy = static_cast<Proxy*>(arg);
-  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no proxy says that
+  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no proxy sends that
   const std::lock_guard lock(proxy->inbox_mutex_);
   proxy->inbox_.push_back({message->endpoint, message->length, message->descriptor});
   return TW_IN_PROGRESS;
@@ -217,7 +217,7 @@ unsigned Proxy::fetch_arrivals() {
     const std::lock_guard lock(inbox_mutex_);
     for (auto one = inbox_.begin(); one != inbox_.end(); ++one) {
       size_t& bytes = under_way[one->endpoint];
-      bytes += one->length;  // what stands behind one that has to wait waits, too
+      bytes += one->length;  // messages after one that has to wait, wait too
       if (one->kept != nullptr && bytes <= kFetchMax) next.push_back(one);
     }
   }
@@ -437,7 +437,7 @@ unsigned Proxy::look_around() {
     take(peer, std::move(message));
     ++events;
   }
-  events += look_at_peers();  // first: what a lost peer leaves behind looks like a release of its memory
+  events += look_at_peers();  // first: a peer's loss looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
   answering_ = false;
   return events + look_at_steps() + look_at_rows();

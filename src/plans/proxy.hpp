@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a context that works for its plans: a private worker with a thread of its own. It talks with the proxies of peers
+// The part of a context that works for its plans: a private worker with its own thread. It sends messages to peers' proxies
 // (channels' words and receive buffers, channel.hpp) and runs the steps that an executor cannot run itself (proxied.hpp).
 //
-// Threads: everything below is under mutex() but what says otherwise. Order of locks: mutex(), then the worker's own. Handlers
+// Threads: everything below is under mutex() unless noted. Order of locks: mutex(), then the worker's own. Handlers
 // of messages hold the worker's lock, so they only put into a queue that has a lock of its own.
 #pragma once
 #include <atomic>
@@ -33,8 +33,8 @@ struct Proxied;
 struct ProxyPeer {
   tw_endpoint* endpoint = nullptr;
   Status lost = TW_OK;
-  size_t early = 0;                 // channels that it opened and nobody here has named yet
-  bool malformed = false;           // it said what cannot be parsed, and that was logged
+  size_t early = 0;                 // channels that it opened and that are not named here yet
+  bool malformed = false;           // it sent a message that cannot be parsed, and that was logged
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
 };
 
@@ -53,7 +53,7 @@ class Proxy final : public Extension {
   /// Of "host", "cuda:1" or a kind of memory there.
   Status executor_at(const char* place, Executor** out);
 
-  /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and ask again.
+  /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and call again.
   struct Route {
     ProxyPeer* peer = nullptr;
     uint64_t mine = 0, theirs = 0;  // tokens
@@ -70,10 +70,10 @@ class Proxy final : public Extension {
   void forget(const Queue* queue);
   void send(ProxyPeer& peer, const ControlMessage& message);
   using Offered = std::vector<std::pair<Channel*, uint16_t>>;
-  /// Takes offered buffers back, which waits for their senders to let go of them, up to `patience`. Those that are left then are
-  /// still in `offered`, and what they name may be stored to: to be asked for again, or abandoned. Not under mutex().
+  /// Withdraws offered buffers, and waits up to `patience` for their senders to release them. The remaining ones are
+  /// still in `offered`, and may be stored to: withdraw them again, or abandon them. Not under mutex().
   void take_back(Offered& offered);
-  /// What is left of that: it stays registered until its senders let go, and nobody waits for it.
+  /// The remaining ones: they stay registered until their senders release them, without a wait.
   void abandon(const Offered& offered);
   /// Bytes of peers' messages that have come, or are being fetched, and are not taken yet.
   size_t held();
@@ -95,7 +95,7 @@ class Proxy final : public Extension {
   void unwatch(WaitRows* rows);
   /// Forgets what queues are through with. Not under mutex().
   void look_through_rows();
-  /// Something was or will be triggered just now: looks more often for a while. Any thread, no lock.
+  /// Something was or will be triggered just now: polls more often for a while. Any thread, no lock.
   void hurry();
   /// Runs these steps in the caller's progress, once around; while calls follow each other, the proxy's thread leaves the worker to
   /// them. True: something happened. Any thread, no lock.
@@ -140,9 +140,9 @@ class Proxy final : public Extension {
   std::map<WorkerId, std::unique_ptr<ProxyPeer>> peers_;
   std::map<Device*, std::unique_ptr<Executor>> executors_;
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
-  /// What peers opened where nobody here has named the channel yet.
+  /// What peers opened, of channels that are not named here yet.
   std::map<std::tuple<ProxyPeer*, ChannelName, bool>, ControlMessage> early_;
-  bool answering_ = false;  // the proxy's thread looks at what peers said
+  bool answering_ = false;  // the proxy's thread handles peers' messages
   std::vector<Proxied*> steps_;
   std::vector<WaitRows*> rows_;
 
@@ -151,7 +151,7 @@ class Proxy final : public Extension {
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> hurried_{0};  // monotonic ns
   std::atomic<uint64_t> drives_{0};
-  std::atomic<bool> armed_{false};  // the thread waits for the worker's events, which costs whoever makes one a system call
+  std::atomic<bool> armed_{false};  // the thread waits for the worker's events: making one costs a system call
   std::thread thread_;
 };
 

@@ -19,7 +19,7 @@ struct tw_queue {
   ~tw_queue();
   /// waits_: TW_WAITS_*.
   void open(std::unique_ptr<thalweg::impl::Queue> of, uint32_t waits_);
-  /// Failures of this plan's runs are told by check().
+  /// check() reports failures of this plan's runs.
   void note(tw_plan& plan);
   static void forget(tw_plan& plan);  // by every queue
   Status check();
@@ -52,8 +52,8 @@ struct tw_graph {
 
 namespace thalweg::impl {
 
-/// The wrapper of a stream that only plans know by its handle (tw_plan_trigger_stream), which takes note of the plan. Nobody says
-/// when the stream ends, so nothing asks it but what its user calls; the wrapper goes with the last of its plans.
+/// The wrapper of a stream that only plans know by its handle (tw_plan_trigger_stream); it keeps a list of them. The stream
+/// may end unnoticed, so only its user's calls query it; the wrapper ends with the last of its plans.
 Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out);
 Status check(const tw_queue* queue);
 void register_queue(tw_queue* queue);  // made by a user

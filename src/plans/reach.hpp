@@ -45,8 +45,8 @@ Status describe(RemoteRegion& region, const Device* device, uint64_t* address, P
 /// TW_ERR_UNSUPPORTED leave the other routes. Under the engine's lock.
 Status take_prepared(PreparedRoute route, RemoteRegion& region, Device* device, uint64_t* address, Mapping** mapping);
 
-/// TW_OK; TW_IN_PROGRESS: ask again after progress of the worker; TW_ERR_UNREACHABLE: why the executor's loads and stores do not get
-/// there; or another error. changes: also atomic operations, or signals that add.
+/// TW_OK; TW_IN_PROGRESS: call again after progress of the worker; TW_ERR_UNREACHABLE: why the executor's loads and stores
+/// do not get there; or another error. changes: also atomic operations, or signals that add.
 Status reach(tw_worker& worker, RemoteRegion& region, Executor& executor, bool changes, Reached* out);
 
 }  // namespace thalweg::impl

@@ -2,16 +2,16 @@
 // Waits of plans' runs that a queue does ahead of the kernel, as a row of its own stores and waits (Queue::words), so that no
 // multiprocessor is held meanwhile. docs/decisions/0015-waits-ahead-of-kernels.md.
 //
-// A row: the queue says that it has begun; gives the credits of the run's receives; waits for the credits of its sends and the
-// flags of its receives, and then for a bar, which is up; says that it has ended. The kernel behind it is the same as without a
-// row, and looks at everything again. So a row may let through too early, and never may it wait for more than the kernel would.
+// A row: the queue stores that it has begun; gives the credits of the run's receives; waits for the credits of its sends and
+// the flags of its receives, and then for a bar, which is up; stores that it has ended. The kernel after it is the same as
+// without a row, and polls everything again. So a row may pass too early, but must never wait for more than the kernel.
 //
-// Nothing limits such a wait but whoever watches: the proxy's thread. At the limit, or when a channel has failed,
-//   1. it lowers the bar, then reads the words: one that is not there now was not there before, so the queue has not passed and
-//      cannot pass. All are there: the bar is raised, and the run goes on.
-//   2. Otherwise the plan's channels fail, at both ends. All programs that use them are closed, which nobody runs now: an end is
-//      one queue's, and that stands here. Then the words are stored to, and the bar is raised. The kernel finds its program closed
-//      and does nothing; nobody reads those words again.
+// Only the proxy's thread limits such a wait. At the limit, or when a channel has failed,
+//   1. it lowers the bar, then reads the words: one that has not arrived now had not before, so the queue has not passed and
+//      cannot pass. If all have arrived, the bar is raised, and the run continues.
+//   2. Otherwise the plan's channels fail, at both ends. All programs that use them are closed; none of them runs now: an
+//      end is one queue's, and that waits here. Then the words are stored to, and the bar is raised. The kernel finds its
+//      program closed and does nothing; those words are not read again.
 #pragma once
 #include <atomic>
 #include <deque>

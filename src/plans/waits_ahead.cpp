@@ -14,7 +14,7 @@ namespace {
 
 bool comes_first(const PlanStep& step) { return step.op.verb == Verb::recv && step.after.empty(); }
 
-/// A send of nothing has no room that could be too small, by which a row that is let go tells it.
+/// A row that is released signals a failure by a room that is too small, which an empty send cannot have.
 bool can_be_awaited(const PlanStep& step, const Resolved& how) {
   return !how.proxied && (comes_first(step) || (step.op.verb == Verb::send && step.op.length != 0));
 }
@@ -56,7 +56,7 @@ uint64_t tw_plan::message_of(uint32_t step) const {
   return number;
 }
 
-/// By whoever holds the order of the channels' queue.
+/// The caller holds the order of the channels' queue.
 void tw_plan::count_messages(bool known) {
   for (const Resolved& one : resolved) {
     if (one.channel == nullptr) continue;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Symmetric memory. A window is made in two exchanges: every rank's key and length, then whether all could import them
-// (window_create.cpp). Bindings give a device, or the host, the addresses it needs, and the words by which its code is told to
-// stop (window_bind.cpp).
+// (window_create.cpp). Bindings give a device, or the host, the addresses it needs, and the words that stop its code
+// (window_bind.cpp).
 //
 // Life: a window counts itself in the users of every mapping that it hands addresses of, so that neither a lost peer nor a full
-// cache takes them away under a running kernel; the owner's release of device memory waits for that. Its watches are told of losses
-// by service threads.
+// cache unmaps them under a running kernel; the owner's release of device memory waits for that. Service threads notify its
+// watches of losses.
 #pragma once
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@
 
 namespace thalweg::impl {
 
-/// What code of one executor needs: the table of addresses behind the poison word in its memory; failure and abort in pinned memory.
+/// What code of one executor needs: in its memory the poison word, then the addresses; in pinned memory failure and abort.
 struct WindowBinding {
   Device* device = nullptr;                 // null: the host
   std::optional<KernelsWait> kernels_wait;  // a device's
@@ -47,7 +47,7 @@ struct tw_window {
 
   tw_window(tw_worker& owner, tw_memory* own, const tw_window_options& options);
   ~tw_window();  // no kernel uses it any more
-  /// so_far: not TW_OK: only tells the others that this rank was refused.
+  /// so_far: not TW_OK: only sends the others this rank's error.
   Status create(Status so_far, tw_endpoint* const* endpoints, uint32_t own_rank, uint32_t size, tw_exchange exchange,
                 void* arg);
   Status bind(const char* place, tw_device_window* out);

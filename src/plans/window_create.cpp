@@ -82,7 +82,7 @@ tw_window::tw_window(tw_worker& owner, tw_memory* own, const tw_window_options& 
 /// What the exchange waits for may never come, since a peer died. One that ended in good order has given its part before: the
 /// others' are there, too, and come at once.
 Status tw_window::look_for_losses() {
-  if (worker.engine->may_progress()) worker.progress();  // tcp tells of losses there
+  if (worker.engine->may_progress()) worker.progress();  // tcp reports losses there
   const Status status = board->check();
   if (!is_error(status)) return TW_OK;
   const uint64_t now = monotonic_ns();
@@ -200,7 +200,7 @@ void tw_window::map_host_address(WindowRank& other) {
     return;
   }
   const Engine::Guard guard(*worker.engine);
-  if (region.mapping == nullptr) return;  // lost in between: the board says so
+  if (region.mapping == nullptr) return;  // lost in between: the board has it
   other.host = static_cast<std::byte*>(address);
   hold(region.mapping);
 }

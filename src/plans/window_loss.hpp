@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who of a window's peers is lost: written by whoever learns of it, usually a service thread; the words that end device code's
-// waits are set there and then.
+// Which of a window's peers are lost: written by the thread that detects it, usually a service thread, which at once sets
+// the words that end device code's waits.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -18,7 +18,7 @@
 // Every thread that takes part makes its Sender or Receiver when the kernel begins and keeps it, as it counts along. An end is
 // used by one kernel, plan or queue at a time; blocks that share it make the same calls in the same order.
 //
-// False: the guard is poisoned, and its Failure says why; do no more with this end. `what` is for that record.
+// False: the guard is poisoned, and its Failure has why; do not use this end any more. `what` is for that record.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 
@@ -120,10 +120,10 @@ class Receiver {
   /// turns with other buffers.
   template <class ThreadGroup>
   THALWEG_DEVICE bool post(ThreadGroup group, u32 recv_buffer, u64 what = 0) {
-    group.sync();  // everyone is done with what was in the buffer
+    group.sync();  // all threads are done with the buffer's contents
     bool ok = true;
     if (group.leads()) {
-      if (group.shared() || next_post_ - next_take_ >= kSlots) {  // else the own count says that there is one
+      if (group.shared() || next_post_ - next_take_ >= kSlots) {  // else the own count shows a free slot
         ok = await(m_, guard_, what, next_post_ - kSlots + 1, SlotFree<M>{m_, &end_->taken, next_post_});
       }
       if (ok) give_credit(m_, end_, credits_, next_post_, recv_buffer);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of channel operations that do not wait, for executors that do several things at a time; channel.hpp puts them
-// together. `n` counts an end's sends or receives from 0; who has several under way at once numbers them itself, beginning
-// with what the end's count says.
+// The nonblocking pieces of channel operations, for executors that do several things at a time; channel.hpp combines
+// them. `n` counts an end's sends or receives from 0; a caller with several in flight numbers them itself, starting
+// at the end's count.
 //
-//   send     try_begin_send until it says true; copy to Sending::to unless status is set; finish_send
-//   receive  try_post until it says true; later try_take until it says true; finish_take
+//   send     try_begin_send until it returns true; copy to Sending::to unless status is set; finish_send
+//   receive  try_post until it returns true; later try_take until it returns true; finish_take
 #pragma once
 #include <thalweg/device/copy.hpp>
 #include <thalweg/device/wait.hpp>
@@ -16,13 +16,13 @@ THALWEG_DEVICE u64 slot_word(u64 n, u64 info) { return (n + 1) << 16 | info; }
 THALWEG_DEVICE bool slot_reached(u64 word, u64 n) { return static_cast<i64>(((word >> 16) - (n + 1)) << 16) >= 0; }
 THALWEG_DEVICE u64 slot_info(u64 word) { return word & 0xffff; }
 
-/// Where a credit says that its send lands.
+/// The receive buffer that a credit names.
 THALWEG_DEVICE const RecvBuffer* recv_buffer_of(const RecvBuffer* recv_buffers, u64 credit) {
-  return recv_buffers + slot_info(credit) % kRecvBuffers;  // a peer may name what there is not
+  return recv_buffers + slot_info(credit) % kRecvBuffers;  // a peer may send an invalid number
 }
 
-/// What orders a channel's word behind what this thread has done: the store itself, or a fence of the caller's (or nothing, where it
-/// publishes nothing).
+/// What orders a channel's word after this thread's earlier accesses: the store itself, or the caller's fence (or nothing,
+/// if it publishes nothing).
 enum class Publish : u32 { fenced, released };
 
 /// Every word of a channel's slots is written here, by users' kernels, specialised kernels, programs and the host. info: of a
@@ -51,7 +51,7 @@ struct Sending {
   i64 status;    // 0, or kTruncated: there is nothing to copy
 };
 
-/// What the n-th receive's credit says: where the send lands. Reads the receive buffer in the executor's memory.
+/// What the n-th receive's credit holds: where the send lands. Reads the receive buffer in the executor's memory.
 template <class M>
 THALWEG_DEVICE Sending begin_send(M m, const RecvBuffer* recv_buffers, u64 n, u64 credit, u64 bytes) {
   const RecvBuffer* const recv_buffer = recv_buffer_of(recv_buffers, credit);
@@ -76,7 +76,7 @@ THALWEG_DEVICE bool try_begin_send(M m, const SendEnd* end, u64 n, u64 bytes, Se
   return true;
 }
 
-/// By everyone of the group when their parts are copied: barrier; the last one's fence and flag. The send is over.
+/// By all threads of the group when their parts are copied: barrier; the last one's fence and flag. The send is over.
 template <class ThreadGroup, class M>
 THALWEG_DEVICE void finish_send(M m, ThreadGroup group, SendEnd* end, const Sending& sending) {
   if (!group.counting(end->arrived + sending.n % kSlots).last(m)) return;
@@ -109,7 +109,7 @@ THALWEG_DEVICE bool try_take(M m, const RecvEnd* end, u64 n, i64* status) {
   return true;
 }
 
-/// By everyone of the group, behind try_take. The receive is over: its slot may be posted again.
+/// By all threads of the group, after try_take. The receive is over: its slot may be posted again.
 template <class ThreadGroup, class M>
 THALWEG_DEVICE void finish_take(M m, ThreadGroup group, RecvEnd* end, u64 n) {
   if (group.counting(end->arrived + n % kSlots).passed(m)) m.fetch_add(&end->taken, u64{1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies by several threads: thread `rank` of `size` calls with the same arguments and moves its share. No barrier, no fence,
-// no flag: who publishes the data does that behind it (thread_group.hpp, last). Source and target do not overlap.
+// no flag: the publisher of the data does that afterwards (thread_group.hpp, last). Source and target do not overlap.
 //
 // Three ways, chosen by what both sides have in common:
 //   run    both sides contiguous: words of 16 bytes, several in flight for each thread, whatever the alignment of the source

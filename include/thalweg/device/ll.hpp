@@ -15,7 +15,7 @@
 // Units of 16 bytes: 12 of data, then the generation. A room for n bytes takes ll_size(n), aligned to 16. Sender and
 // receiver may use any thread groups. For more data see ll128.hpp.
 //
-// Flow: a room holds one message. It may be written again when the receiver has taken it and said so; with two rooms used in
+// Flow: a room holds one message. It may be written again when the receiver has taken and acknowledged it; with two rooms in
 // turn, every message may be the answer to the last one.
 #pragma once
 #include <thalweg/device/window.hpp>
@@ -45,7 +45,7 @@ union UnitValue {
   T value;
 };
 
-/// Data that is a number of words of 4 bytes, by its type: no need to look at addresses and sizes.
+/// Data that is a number of words of 4 bytes, by its type: no need to check addresses and sizes.
 template <class T>
 constexpr bool kInWords = sizeof(T) % 4 == 0 && alignof(T) % 4 == 0;
 
@@ -120,7 +120,7 @@ struct UnitsThere {
 };
 
 /// Sends `count` elements to a room, an address: pointer<Word16>(window, rank, offset, ll_size(bytes) / 16). The source
-/// may be overwritten by the calling thread when it returns, by others behind a barrier. At most 16 GiB.
+/// may be overwritten by the calling thread when it returns, by others after a barrier. At most 16 GiB.
 template <class ThreadGroup, class T, class M = DirectMachine>
 THALWEG_DEVICE void put_ll(ThreadGroup group, Word16* room, const T* from, u64 count, u32 generation, M m = {}) {
   const u64 bytes = count * sizeof(T);
@@ -130,7 +130,7 @@ THALWEG_DEVICE void put_ll(ThreadGroup group, Word16* room, const T* from, u64 c
     m.store16(room + unit, make_unit<kInWords<T>>(m, reinterpret_cast<u64>(from), bytes, unit, generation));
   }
 }
-/// The same to the room at `room` of the rank's part. False: as window.hpp says.
+/// The same to the room at `room` of the rank's part. False: as in window.hpp.
 template <class ThreadGroup, class T, class M = DirectMachine>
 THALWEG_DEVICE bool put_ll(ThreadGroup group, const Window& window, u32 rank, u64 room, const T* from, u64 count,
                            u32 generation, M m = {}) {

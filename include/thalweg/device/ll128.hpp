@@ -36,7 +36,7 @@ struct LineThere {
   }
 };
 
-/// One word of 8 bytes of a message, or 0 behind its end.
+/// One word of 8 bytes of a message, or 0 past its end.
 template <class M>
 THALWEG_DEVICE u64 line_half(M m, u64 from, u64 offset, u64 bytes) {
   return offset < bytes ? m.read(reinterpret_cast<const u64*>(from + offset)) : 0;

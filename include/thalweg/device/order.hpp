@@ -8,7 +8,7 @@
 //   - what is stored by write, store or copy may become visible in any order, until fence() or release() by the same thread;
 //   - a block's stores are covered by a barrier and then ONE thread's fence or release;
 //   - store16 is seen whole or not at all, so a flag in it needs no fence;
-//   - acquire() that sees what release() stored sees all that it covers, and so do the threads behind a later barrier.
+//   - acquire() that reads what release() stored sees all that it covers, and so do the threads after a later barrier.
 #pragma once
 #include <thalweg/device/machine/machine.hpp>
 
@@ -48,7 +48,7 @@ struct DirectMachine {
   template <class T>
   THALWEG_DEVICE void put(T*, const T*, u64) const {}
 
-  /// Flags: relaxed. The host's also order what stands around them.
+  /// Flags: relaxed. The host's also order the accesses around them.
   THALWEG_DEVICE u64 load(const u64* word) const { return machine::load(word); }
   THALWEG_DEVICE void store(u64* word, u64 value) const { machine::store(word, value); }
 
@@ -57,9 +57,9 @@ struct DirectMachine {
   THALWEG_DEVICE void release(u64* word, u64 value) const { machine::release(word, value); }
   /// fence(), then an atomic add.
   THALWEG_DEVICE void add_release(u64* word, u64 value) const { machine::add_release(word, value); }
-  /// What this thread stored, and what it has seen, is visible everywhere before anything that it stores later.
+  /// What this thread stored, and what it has read, is visible everywhere before anything that it stores later.
   THALWEG_DEVICE void fence() const { machine::fence(); }
-  /// The same for who observes from this device.
+  /// The same for observers on this device.
   THALWEG_DEVICE void fence_near() const { machine::fence_near(); }
 
   /// One more block is done: returns how many were before. Releases what the block stored, acquires what the others did.
@@ -95,7 +95,7 @@ struct DirectMachine {
     return machine::compare_swap(word, expected, desired);
   }
 
-  /// Whole or not at all: the upper half is never newer than the lower one to whoever reads it so. Relaxed.
+  /// Whole or not at all: to such a read the upper half is never newer than the lower one. Relaxed.
   THALWEG_DEVICE Word16 load16(const Word16* from) const { return machine::load16(from); }
   THALWEG_DEVICE void store16(Word16* to, Word16 value) const { machine::store16(to, value); }
 

@@ -217,7 +217,7 @@ THALWEG_DEVICE void reduce_type(M m, u32 rank, u32 size, const Reduction& what, 
       return;  // of integers only
   }
 }
-/// Bit operations do not ask for the type: bytes would do, words are fewer.
+/// Bit operations do not depend on the type: bytes would do, words are fewer.
 template <class Element, class M>
 THALWEG_DEVICE void reduce_bits(M m, u32 rank, u32 size, const Reduction& what, Part part) {
   switch (what.op) {

@@ -81,7 +81,7 @@ struct Cursor {
     *step = static_cast<u64>(side.stride[0]);
     return side.count[0] == 0 ? kContiguous : side.count[0] - divide(at, side.block) % side.count[0];
   }
-  /// Over whole runs that rows() told of.
+  /// Over whole runs that rows() returned.
   THALWEG_DEVICE void skip(u64 bytes) {
     if (bytes <= left) return advance(bytes);
     at += bytes;
@@ -114,7 +114,7 @@ struct Cursor {
       left = side.block - inside;
       return;
     }
-    if (piece >= side.piece_count) return;  // behind the last one: the transfer is over
+    if (piece >= side.piece_count) return;  // past the last one: the transfer is over
     const u64 begin = offset_of(piece);
     address = m.read(&side.pieces[piece].address) + (at - begin);
     left = piece + 1 < side.piece_count ? offset_of(piece + 1) - at : kContiguous;

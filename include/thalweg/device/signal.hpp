@@ -7,7 +7,7 @@ namespace thalweg::device {
 
 enum class SignalOp : u32 { set = 0, add = 1 };  // as TW_SIGNAL_*
 
-/// By everyone of a thread group: the word gets `value` behind all that the group's threads stored before. Barrier, then one
+/// By all threads of a group: the word gets `value` after all that the group's threads stored before. Barrier, then one
 /// thread's system-wide fence, then its store (or atomic add): the fence is what takes time, and nothing but a flag beside the
 /// data (ll.hpp) gets by without it.
 template <class ThreadGroup, class M = DirectMachine>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who calls together: one thread, a warp, a block, or several blocks that share one transfer. A call of a thread group is made
-// by all of its threads with the same arguments; none of them may have left the kernel. On the host each is one thread.
+// Groups of threads: one thread, a warp, a block, or several blocks that share one transfer. All threads of a group make its
+// calls, with the same arguments; none of them may have left the kernel. On the host each is one thread.
 //
-// Members of a thread group: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier that says
-// whether every thread said yes; broadcast(), what thread 0 said, to all; crew_rank() of crew_size() threads that divide a
-// transfer: of Blocks those of all blocks; last(), a barrier that is true for exactly one thread, when everyone's part is done
+// Members of a thread group: rank() of size() threads that divide work; sync(), its barrier; all(ok), a barrier and a vote:
+// true if ok on every thread; broadcast(), thread 0's value, to all; crew_rank() of crew_size() threads that divide a
+// transfer: of Blocks those of all blocks; last(), a barrier that is true for exactly one thread, when all parts are done
 // and that thread's next release covers all of them; passed(), the same without the release; leads(), one thread of all;
 // shared() by several blocks; counting(), see Blocks; whole_warps.
 #pragma once
@@ -84,7 +84,7 @@ struct Block {
 };
 
 /// Block `index` of `count` that share each transfer: each copies some of it, so all of the source must be there for each of
-/// them; what comes behind it (a signal) is done once, by whoever is last.
+/// them; the last block to finish does what follows (a signal), once.
 /// `arrived` is a word of this device's memory, 0 before and after. One transfer at a time: before a block begins another one
 /// with the same word, the one before must be over for all of them (an answer to its signal, a grid barrier). Channels use
 /// words of their own, and need none here.

@@ -8,9 +8,9 @@ using u64 = unsigned long long;
 using i64 = long long;
 using u32 = unsigned;
 
-/// Why a wait gave up. In pinned host memory; written once, by who poisoned the guard first, `code` last.
+/// Why a wait failed. In pinned host memory; written once, by the first to poison the guard, `code` last.
 struct Failure {
-  u64 claimed;   // it is being written, or was
+  u64 claimed;   // its writing has begun
   i64 code;      // tw_status, negative; 0: all is well
   u64 what;      // Step number of a plan, or what the caller of device code chose
   u64 expected;  // value or generation that was waited for
@@ -59,7 +59,7 @@ struct RecvBuffer {
 /// In the sender executor's memory.
 struct SendEnd {
   u64 count;                       // sends that are over
-  u64* credits;                    // [kSlots], here; the receiver writes them from afar
+  u64* credits;                    // [kSlots], here; the receiver writes them remotely
   u64* flags;                      // [kSlots], at the receiver
   const RecvBuffer* recv_buffers;  // [kRecvBuffers], here; filled in before the receiver may name it, zero where there is none
   u64 reserved[4];
@@ -69,7 +69,7 @@ struct SendEnd {
 struct RecvEnd {
   u64 posted;    // receives whose credit was given
   u64 taken;     // receives that are over
-  u64* flags;    // [kSlots], here; the sender writes them from afar
+  u64* flags;    // [kSlots], here; the sender writes them remotely
   u64* credits;  // [kSlots], at the sender
   u64 reserved[4];
   u32 arrived[kSlots];  // blocks that saw the end of a receive that several share; 0 before and after
@@ -86,7 +86,7 @@ struct Window {
   u64 length;          // bytes that each rank gave
   char* const* bases;  // [size], executor's memory: where rank r's part is here; null: not reachable from this executor
   Guard guard;
-  char* first_bases[kFirstRanks];  // the same of the first ranks: no load away from a kernel. Null: look into bases
+  char* first_bases[kFirstRanks];  // the same of the first ranks: a kernel needs no load. Null: load it from bases
 };
 
 /// ---- Program: the steps of a plan as an executor runs them.
@@ -104,7 +104,7 @@ struct Step {
   u32 blocks;                    // wanted; 0: chosen from bytes
   u64 bytes;
   Side from, to;    // copy (put, get, local): both; send: from; reduce: to, contiguous
-  Signal signal;    // copy: behind its data; signal: itself; ring: before the doorbell; wait: word, value, increment
+  Signal signal;    // copy: after its data; signal: itself; ring: before the doorbell; wait: word, value, increment
   void* end;        // send: SendEnd*; post, take: RecvEnd*
   u32 recv_buffer;  // post
   u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources

@@ -28,7 +28,7 @@ template <class M>
 THALWEG_DEVICE_CALL void record(M m, u64* poison, Failure* failure, i64 code, u64 what, u64 expected, u64 found) {
   if (poison != nullptr && m.compare_swap(poison, u64{0}, static_cast<u64>(code)) != 0) return;
   if (failure == nullptr) return;
-  // The poison has decided who is first: not every GPU has system-wide atomics on the host's memory.
+  // The poison decides which caller is first: not every GPU has system-wide atomics on the host's memory.
   if (poison == nullptr ? m.compare_swap(&failure->claimed, u64{0}, u64{1}) != 0 : m.load(&failure->claimed) != 0) return;
   m.store(&failure->claimed, u64{1});
   m.store(&failure->what, what);
@@ -43,7 +43,7 @@ THALWEG_DEVICE void fail(M m, const Guard& guard, i64 code, u64 what, u64 expect
   record(m, guard.poison, guard.failure, code, what, expected, found);
 }
 
-// Of a wait: short ones see neither. A poll takes some 0.3 us on a GPU, one at pinned host memory several times that.
+// Of a wait: short ones poll neither. A poll takes some 0.3 us on a GPU, one at pinned host memory several times that.
 constexpr u32 kPollsPerClock = 64;  // the clock and the poison
 constexpr u32 kClocksPerAbort = 4;  // the host's word
 

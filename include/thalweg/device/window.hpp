@@ -4,14 +4,14 @@
 //
 //   put(Block(), window, right, offset, halo, count);      // plain stores into the right neighbour's part
 //   put_signal(Block(), window, right, offset, halo, count, flag, step);
-//   if (!wait(Block(), window, flag, Compare::greater_equal, step)) return;   // false: window.guard's Failure says why
+//   if (!wait(Block(), window, flag, Compare::greater_equal, step)) return;   // false: window.guard's Failure has why
 //
 // Order: puts and atomics may become visible in any order. A signal covers what its own group stored before, and nothing but
-// wait and test acquires what a signal covers. quiet() is for other orders. get() reads what is there: behind a wait for it.
+// wait and test acquires what a signal covers. quiet() is for other orders. get() reads what is there: wait for it first.
 //
-// Every call names who makes it (thread_group.hpp): Thread(), Warp(), Block(), or Blocks(word, index, count), which share it.
-// All of the group's threads give the same arguments. False, and 0 of atomics beside a poisoned guard: outside the window
-// (TW_ERR_OUT_OF_BOUNDS), a rank that is not mapped here (TW_ERR_UNREACHABLE), a word or room that is not aligned
+// Calls name a thread group (thread_group.hpp): Thread(), Warp(), Block(), or Blocks(word, index, count), which share
+// it. All of the group's threads give the same arguments. False, and 0 of atomics beside a poisoned guard: outside the
+// window (TW_ERR_OUT_OF_BOUNDS), a rank that is not mapped here (TW_ERR_UNREACHABLE), a word or room that is not aligned
 // (TW_ERR_MISALIGNED), or a wait that failed. `what` is for the Failure.
 #pragma once
 #include <thalweg/device/signal.hpp>
@@ -19,7 +19,7 @@
 
 namespace thalweg::device {
 
-/// What reach() does when the address is not at hand: fails, or looks into the bases.
+/// What reach() does if first_bases lacks the address: fails, or loads it from the bases.
 template <class M>
 THALWEG_DEVICE_CALL u64 reach_far(M m, u64* poison, Failure* failure, char* const* bases, u32 rank, bool inside, u64 offset) {
   if (!inside) {
@@ -32,7 +32,7 @@ THALWEG_DEVICE_CALL u64 reach_far(M m, u64* poison, Failure* failure, char* cons
   return 0;
 }
 
-/// The address of [offset, offset + bytes) of a rank's part; 0: the guard says why, with the rank and the offset.
+/// The address of [offset, offset + bytes) of a rank's part; 0: the guard has why, with the rank and the offset.
 template <class M = DirectMachine>
 THALWEG_DEVICE u64 reach(const Window& window, u32 rank, u64 offset, u64 bytes, M m = {}) {
   const u64 base = reinterpret_cast<u64>(window.first_bases[rank % kFirstRanks]);
@@ -95,7 +95,7 @@ THALWEG_DEVICE bool strided_put(ThreadGroup group, const Window& window, u32 ran
   return true;
 }
 
-/// The signal word at `offset` of the rank's part, behind all that this group's threads stored before.
+/// The signal word at `offset` of the rank's part, after all earlier stores of this group's threads.
 template <class ThreadGroup, class M = DirectMachine>
 THALWEG_DEVICE bool signal(ThreadGroup group, const Window& window, u32 rank, u64 offset, u64 value,
                            SignalOp op = SignalOp::set, M m = {}) {
@@ -131,7 +131,7 @@ THALWEG_DEVICE bool test(const Window& window, u64 offset, Compare compare, u64 
 }
 
 /// Adds to an integer of 4 or 8 bytes of the rank's part; returns what was there. One thread. Atomic among devices, of one size
-/// for each word; publishes nothing (quiet() before it, or a signal behind it, does).
+/// for each word; publishes nothing (quiet() before it, or a signal after it, does).
 template <class T, class M = DirectMachine>
 THALWEG_DEVICE T fetch_add(const Window& window, u32 rank, u64 offset, T operand, M m = {}) {
   using Word = AtomicWord<T>;

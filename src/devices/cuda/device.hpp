@@ -47,9 +47,9 @@ class CudaDevice final : public Device {
   bool is_import(uint64_t address) const;
   /// Queue::admit() for work in `context`, the current one.
   Status admit(Use use, CuContext context, uint64_t address, uint64_t length);
-  /// Must waits for words say that they order remote writes? Known once there is a context.
+  /// Must waits for words request a flush of remote writes? Known once there is a context.
   bool flushes() const { return flushes_; }
-  /// A kernel that says so may be launched while the one before it runs, and waits for its end itself.
+  /// A kernel with that attribute may be launched while the one before it runs, and waits for its end itself.
   bool starts_early() const { return starts_early_; }
   /// A zeroed 32-bit word of device memory, 0 when there is none left; give_back_counter() when no kernel uses it any more.
   uint64_t take_counter();

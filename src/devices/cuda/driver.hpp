@@ -8,7 +8,7 @@ namespace thalweg::impl::cuda {
 
 constexpr const char* kDriverLibrary = "libcuda.so.1";
 
-/// Loads `library` and finds its functions; initialises nothing. An error says why there is no CUDA here.
+/// Loads `library` and finds its functions; initialises nothing. An error has why there is no CUDA here.
 Status load_driver(const char* library, DriverApi* out);
 
 /// TW_OK, or the named error of a driver's call: `what` was done when it failed.

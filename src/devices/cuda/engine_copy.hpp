@@ -5,7 +5,7 @@
 
 namespace thalweg::impl::cuda {
 
-/// The same bytes with fewer dimensions where they lie one behind the other. Dimensions that are left come first.
+/// The same bytes with fewer dimensions where they are contiguous. The remaining dimensions come first.
 Copy simplify(Copy copy);
 
 enum class Shape : uint8_t { nothing, line, rows, slices, many };

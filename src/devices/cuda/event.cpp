@@ -6,7 +6,7 @@ namespace thalweg::impl::cuda {
 
 CudaEvent::~CudaEvent() {
   if (users_ || event_ == nullptr || device_.forked()) return;
-  device_.driver().EventDestroy(event_);  // whoever waits for it still does
+  device_.driver().EventDestroy(event_);  // pending waits for it stay valid
 }
 
 Status CudaEvent::make(CuContext context) {

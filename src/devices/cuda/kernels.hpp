@@ -25,7 +25,7 @@ enum class KernelName : uint8_t {
   program_placed,
   specialised_wait,  // poll alone
   specialised_take,
-  specialised_aligned,  // each move behind or beside no poll, a wait, a take
+  specialised_aligned,  // each move after or beside no poll, a wait, a take
   specialised_wait_aligned,
   specialised_take_aligned,
   specialised_rows4,
@@ -63,7 +63,7 @@ class Kernels {
   explicit Kernels(const DriverApi& driver) : driver_(driver) {}
   /// For every context. TW_ERR_UNSUPPORTED in a build without kernels.
   Status get(KernelName name, CuFunction* out);
-  /// All of them onto the current context's device: the driver would do it at the first launch, behind whatever spins there.
+  /// All of them onto the current context's device: the driver would do it at the first launch, after any spinning kernel.
   Status load_here();
 
  private:

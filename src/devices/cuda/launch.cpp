@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launching our kernels: which one, on how many blocks, and how its signal is given.
 //
-// A signal behind several blocks needs a counter, one per queue: kernels of one stream run one after the other. A captured
+// A signal after several blocks needs a counter, one per queue: kernels of one stream run one after the other. A captured
 // kernel may run beside others of the same queue when its graph is launched elsewhere, so there the signal is a second launch.
 #include <algorithm>
 #include <variant>
@@ -127,7 +127,7 @@ Status CudaQueue::launch_one(const PersistentKernel& kernel) {
 
 Status CudaQueue::launch(const Kernel& kernel) {
   const Current current(driver(), context_, ready());
-  const Relaxed relaxed(driver(), current.status());  // a kernel that nobody has loaded is loaded now
+  const Relaxed relaxed(driver(), current.status());  // a kernel that is not loaded yet is loaded now
   if (is_error(current.status())) return current.status();
   return std::visit(
       [this](const auto& one) {

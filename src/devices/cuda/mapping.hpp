@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical pieces mapped one behind the other into a reserved range of addresses.
+// Physical pieces mapped contiguously into a reserved range of addresses.
 #pragma once
 #include <vector>
 

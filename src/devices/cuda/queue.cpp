@@ -146,7 +146,7 @@ Status CudaQueue::write_value(uint64_t address, uint64_t value, bool add) {
   return check(driver().StreamWriteValue64(stream_, address, value, 0), "enqueuing a store");
 }
 
-/// Flush: whoever set the word wrote data first, which must be visible to what follows, in whatever order it arrived.
+/// Flush: data written before the word was set must be visible to what follows, in whatever order it arrived.
 unsigned CudaQueue::wait_flags() const { return kWaitGeq | (device_.flushes() ? kWaitFlush : 0); }
 
 Status CudaQueue::wait_geq(uint64_t address, uint64_t value) {

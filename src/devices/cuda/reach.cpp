@@ -38,7 +38,7 @@ Status CudaDevice::enable_peer(CuContext from, CuContext to) {
   return result == result::peer_enabled ? TW_OK : check(result, "giving peer access");
 }
 
-/// For this device, to a mapped row; nobody else's access changes.
+/// For this device, to a mapped row; other devices' access stays unchanged.
 Status CudaDevice::share_row(uint64_t base, uint64_t length) const {
   const Location here{kLocationDevice, ordinal_};
   uint64_t flags = 0;

@@ -26,7 +26,7 @@ const char* why_not(const BufferInfo& info) {
   }
 }
 
-/// What the driver says of a handle that names nothing any more, or nothing here.
+/// The driver's errors for a handle that is stale, or invalid here.
 Status refuse_import(CuResult result) {
   switch (result) {
     case result::invalid_context:
@@ -117,7 +117,7 @@ Status CudaDevice::import_memory(std::span<ExportedMemory> pieces, uint64_t* add
   return by_handle ? import_handle(pieces[0].handle, address) : import_row(pieces, address);
 }
 
-/// The driver's word for how long the opened memory is, because the peer's could reach into what lies behind it.
+/// The opened memory's length from the driver, because the peer's could reach past its end.
 Status CudaDevice::check_opened(uint64_t opened, uint64_t length) const {
   uint64_t base = 0, size = 0;
   unsigned range[] = {kRangeStart, kRangeSize};

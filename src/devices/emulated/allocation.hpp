@@ -2,8 +2,8 @@
 // A range of emulated device memory or of pinned or managed host memory. Queued work holds a reference, so that a free does
 // not pull memory from under a queue.
 //
-//   device, pool, vmm   memfds (pieces), mapped one behind the other where the device reaches them (view). The device
-//                       address is elsewhere, in a range that nobody may touch.
+//   device, pool, vmm   memfds (pieces), mapped contiguously where the device reaches them (view). The device
+//                       address is elsewhere, in an inaccessible range.
 //   pinned, managed     ordinary host memory: address and view are the same.
 #pragma once
 #include <atomic>

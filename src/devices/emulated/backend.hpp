@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All emulated devices of this process. There are none until one is opened, or THALWEG_EMULATED says so.
+// All emulated devices of this process. There are none until one is opened, or THALWEG_EMULATED sets them.
 #pragma once
 #include "devices/device.hpp"
 #include "devices/emulated/place.hpp"

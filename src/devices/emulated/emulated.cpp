@@ -17,7 +17,7 @@
 namespace thalweg::impl::emulated {
 namespace {
 
-/// The same on one machine since its start, different on another. Bytes 0 and 1 tell the device's number: peer().
+/// The same on one machine since its start, different on another. Bytes 0 and 1 are the device's number: peer().
 void make_uuid(unsigned index, Uuid* uuid) {
   char boot[37] = {};
   if (FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re")) {

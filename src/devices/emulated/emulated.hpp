@@ -4,10 +4,10 @@
 //   memory   has addresses in a reserved range without access: a stray load or store of the host faults, as it would on a
 //            device. Queues and kernel twins reach it through a second mapping (translate()). Pinned and managed memory the
 //            host may touch. A freed address is used again at once, under a new buffer id.
-//   queues   are threads that run behind the host, in order, each task after an adjustable delay; kernels need a slot.
+//   queues   are threads that run tasks asynchronously, in order, each after an adjustable delay; kernels need a slot.
 //   export   ordinary memory as plain data (for other processes only), vmm piece by piece with descriptors, pinned, pool and
 //            managed not at all. An import gets an address of its own; it blocks while a kernel runs on the device.
-//   peers    as Options::peers says; device i has the same UUID in every process of this machine.
+//   peers    as in Options::peers; device i has the same UUID in every process of this machine.
 // A device is destroyed after its queues, events and imports.
 #pragma once
 #include <map>

@@ -32,8 +32,8 @@ struct Options {
 };
 
 /// "devices=2,peers=10/01,slots=1,kernels=0,delay_ns=1000,import_delay_ns=,release_delay_ns=,wait_limit_ns=,capacity=,vmm_piece=,
-/// fail_import=3": one Options per device. peers has a row a device, a column for whom it reaches. Other faults: fail_allocate,
-/// fail_export, fail_copy, fail_launch, fail_run, fail_queue, fail_word, fail_event.
+/// fail_import=3": one Options per device. peers has a row a device, a column a device it reaches. Other faults:
+/// fail_allocate, fail_export, fail_copy, fail_launch, fail_run, fail_queue, fail_word, fail_event.
 Status parse_options(const char* text, std::vector<Options>* out);
 
 }  // namespace thalweg::impl::emulated

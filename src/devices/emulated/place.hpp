@@ -17,7 +17,7 @@ struct Place {
 };
 
 /// [address + first, address + last), by `by` (null: the host). TW_ERR_OUT_OF_BOUNDS when it is a device's but not inside one
-/// living allocation; TW_ERR_UNREACHABLE, TW_ERR_UNSUPPORTED as Queue::admit() says; TW_ERR_INVALID where admit() was needed.
+/// living allocation; TW_ERR_UNREACHABLE, TW_ERR_UNSUPPORTED as of Queue::admit(); TW_ERR_INVALID where admit() was needed.
 Status locate(const EmulatedDevice* by, Use use, uint64_t address, int64_t first, int64_t last, Place* out);
 /// Queue::admit() for queues of `by`.
 Status admit(const EmulatedDevice* by, Use use, uint64_t address, uint64_t length);

@@ -42,7 +42,7 @@ void fail_ended(M m, const ProgramRun& program) {
   device::fail(m, program.guard, kEnded, program.steps.size(), 0, 0);
 }
 
-/// A run that will not begin: its plan is told, and waits for it no more.
+/// A run that will not begin: notifies its plan, which stops waiting for it.
 void lose(const EmulatedDevice* device, const ProgramRun& program) {
   const auto count = [&](auto m) {
     fail_ended(m, program);
@@ -75,7 +75,7 @@ class BlocksRun {
   void give_up() { fail_ended(Machine(blocks_.front().memory), program_); }
 
  private:
-  static constexpr unsigned kStepped = 1;  // who steps wants the same again
+  static constexpr unsigned kStepped = 1;  // stepping has to be reproducible
   const ProgramRun program_;
   std::mt19937 order_;
   std::deque<RunningBlock> blocks_;  // executors stay where they are
@@ -143,7 +143,7 @@ Status make_program(const EmulatedDevice* device, const ProgramRun& program, Tas
     return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
   out->kernel = device != nullptr;
   out->lost = [=] { lose(device, program); };
-  if (placed) {  // whoever places the steps keeps them
+  if (placed) {  // the caller keeps steps that it placed
     out->run = [=](EmulatedStream& stream) { return run_placed(device, stream, program); };
     return TW_OK;
   }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostWords = 64;  // one for each block of a program
 
-/// A few aligned words, each whole: whoever looks at a kernel's words while it runs does it by a copy.
+/// A few aligned words, each whole: a running kernel's words are read by a copy.
 bool copy_words(std::byte* to, const std::byte* from, size_t bytes) {
   const auto misaligned = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % sizeof(uint64_t);
   if (misaligned != 0 || bytes > kMostWords * sizeof(uint64_t)) return false;
@@ -57,7 +57,7 @@ struct Settler {
   }
 };
 
-/// release: the queue's earlier copies are visible to whoever acquires the word.
+/// release: the queue's earlier copies are visible to a thread that acquires the word.
 Status store_word(const Place& place, uint64_t value) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(place.pointer), value, __ATOMIC_RELEASE);
   return TW_OK;

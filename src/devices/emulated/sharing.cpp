@@ -95,7 +95,7 @@ Status EmulatedDevice::export_memory(uint64_t address, uint64_t length, uint64_t
   return TW_OK;
 }
 
-/// From untrusted handles: forms and lengths that make sense, one behind the other.
+/// From untrusted handles: valid forms and lengths, contiguous.
 Status EmulatedDevice::adopt(std::span<ExportedMemory> pieces, std::vector<Piece>* out) const {
   uint64_t offset = 0;
   for (ExportedMemory& one : pieces) {

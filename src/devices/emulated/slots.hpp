@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many kernels a device runs at a time, and who waits until none does; the count of its calls for injected failures.
+// How many kernels a device runs at a time, and waits until none runs; the count of its calls for injected failures.
 #pragma once
 #include <array>
 #include <atomic>
@@ -19,7 +19,7 @@ class KernelSlots {
     std::unique_lock lock(mutex_);
     while (running_ >= slots_) {
       if (stop.load(std::memory_order_relaxed)) return false;
-      changed_.wait_for(lock, std::chrono::milliseconds(1));  // nobody notifies for stop
+      changed_.wait_for(lock, std::chrono::milliseconds(1));  // stop does not notify
     }
     ++running_;
     return true;

@@ -50,7 +50,7 @@ void EmulatedStream::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
     if (stop_) return;
-    // Behind the host: nobody may rely on a task having run because it was enqueued.
+    // Asynchronous: code must not rely on a task having run because it was enqueued.
     const auto delay = std::chrono::nanoseconds(engine_->options.task_delay_ns);
     if (delay.count() > 0 && changed_.wait_for(lock, delay, [this] { return stop_.load(); })) return;
     step_locked(lock);
@@ -71,14 +71,14 @@ bool EmulatedStream::step_locked(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const Status status = perform(task);
   const bool again = stepped() && status == TW_IN_PROGRESS;
-  if (!again) {  // lets go of the memory before the stream says idle
+  if (!again) {  // releases the memory before the stream becomes idle
     kept_.reset();
     task = Task();
   }
   lock.lock();
   running_ = asked_ = false;
   if (again) tasks_.push_front(std::move(task));
-  if (is_error(status)) failed_ = status;  // by who steps only
+  if (is_error(status)) failed_ = status;  // by the stepping thread only
   return !again;
 }
 
@@ -113,7 +113,7 @@ Status EmulatedStream::await(const std::function<Status()>& ready) const {
       continue;
     }
     if (std::chrono::steady_clock::now() >= end) return TW_ERR_TIMED_OUT;
-    const timespec pause{0, 20'000};  // it may be another process's word: nobody can wake us
+    const timespec pause{0, 20'000};  // it may be another process's word: there is no wakeup
     nanosleep(&pause, nullptr);
   }
 }
@@ -128,7 +128,7 @@ Status EmulatedStream::refuse_in_capture(const char* what) {
 Status EmulatedStream::query() {
   std::unique_lock lock(mutex_);
   if (Status s = refuse_in_capture("a query"); is_error(s)) return s;
-  // A host that asks again and again waits inside a call, where no test can step.
+  // A host that polls repeatedly waits inside a call, where no test can step.
   if (stepped() && std::exchange(asked_, true)) step_locked(lock);
   if (is_error(failed_)) return fail(failed_, "work of the queue failed or a wait was not fulfilled in time; make a new queue");
   return tasks_.empty() && !running_ ? TW_OK : TW_IN_PROGRESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread behind an emulated queue: tasks run behind the host, in order. Queues share it (a user's, and ours that wraps it).
+// The thread of an emulated queue: runs tasks asynchronously, in order. Queues share it (a user's, and ours that wraps it).
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -48,7 +48,7 @@ class EmulatedStream {
   /// What the task that runs, and is perhaps run again, keeps to itself until then. Of that task only.
   std::shared_ptr<void>& kept() { return kept_; }
   bool stepped() const { return engine_->options.stepped; }
-  bool order_only() const { return order_only_; }  // a default stream: nobody enqueues work of ours there
+  bool order_only() const { return order_only_; }  // a default stream: the library enqueues no work there
   Engine& engine() { return *engine_; }
 
   CaptureState capture_state();

@@ -10,7 +10,7 @@ namespace thalweg::impl::kernels {
 /// What every kernel reads first and does last. Addresses, 0: not this one.
 struct Ends {
   uint64_t status;  // set: do nothing
-  uint64_t signal;  // a word to be stored or added to behind all data
+  uint64_t signal;  // a word to be stored or added to after all data
   uint64_t value;
   uint64_t counter;  // 32 bits, zero: blocks that are done; needed for a signal of several blocks
   bool add;
@@ -40,7 +40,7 @@ struct AtomicArguments {
 struct WaitArguments {
   uint64_t word, value, limit_ns;
   uint64_t status;
-  uint64_t expired;  // what status says then
+  uint64_t expired;  // what status is set to then
 };
 
 struct ProgramArguments {

@@ -17,8 +17,8 @@ using device::u64;
 constexpr u32 kStepWords = 4096 / machine::kLanes;  // kMostSteps
 constexpr u32 kMostParts = 512 / machine::kLanes;   // warps of a block
 
-/// What votes and shares say is written to one of two places in turn: a barrier lies between the reading of one and the next
-/// writing to it.
+/// Results of votes and shares are written to one of two places in turn: a barrier separates the reads of one from the next
+/// write to it.
 template <u32 Parts>
 struct ProgramShared {
   u64 found[2][machine::kLanes * Parts];
@@ -68,7 +68,7 @@ struct StepsIn<InlineProgram<Steps, Numbers>> {
   static THALWEG_DEVICE u32 after(const Arguments& arguments, u32 i) { return arguments.after[i]; }
 };
 
-/// Reduces: a step may be a reduction; in a kernel of its own, because around its calls the others' state would be kept in memory.
+/// Reduces: a step may be a reduction; a separate kernel, because around its calls the others' state would be in memory.
 template <class Arguments, bool Reduces>
 class BlockGroup {
  public:
@@ -128,7 +128,7 @@ class BlockGroup {
 
   THALWEG_DEVICE const device::Step& step(u32 i) const { return StepsIn<Arguments>::step(arguments_, i); }
   THALWEG_DEVICE u32 after(u32 i) const { return StepsIn<Arguments>::after(arguments_, i); }
-  /// Only those who poll ask.
+  /// Only polling threads call it.
   THALWEG_DEVICE bool done(u32 i) const { return (shared_.done[i / machine::kLanes] >> (i % machine::kLanes) & 1) != 0; }
   THALWEG_DEVICE void mark(u32 base, bool yes) {
     if (machine::thread_x() < lanes()) {
@@ -138,11 +138,11 @@ class BlockGroup {
     if constexpr (one_poll) {
       machine::sync_lanes();
     } else {
-      machine::sync_block();  // whoever polls next asks for any of them
+      machine::sync_block();  // the next poll may read any of them
     }
   }
 
-  /// Each lane of a warp asks for one step.
+  /// Each lane of a warp tests one step.
   THALWEG_DEVICE machine::LaneMask share(u32 base, u32 part, u32 block, u32 blocks, u32 item) const {
     const u32 lane = machine::thread_x() % machine::kLanes;
     const machine::LaneMask moving = shared_.moving[turn_][part];

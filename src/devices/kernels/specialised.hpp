@@ -107,7 +107,7 @@ class Mover {
       single_ = *reinterpret_cast<const u64*>(step_.from.base);
     }
   }
-  /// to: where the step says, or where a contiguous receive buffer is.
+  /// to: the step's target, or where a contiguous receive buffer is.
   THALWEG_DEVICE void store(u64 to) {
     if (!batch_fits_) return copy(to);
     load();

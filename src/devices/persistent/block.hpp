@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block of the persistent copy kernel (devices/persistent.hpp), the same text on a GPU and for its twins on the host.
 //
-// A command is five words of 32 bits, each stored as a 64-bit word together with the command's tag, so whoever reads a slot knows
-// of every word whether it is the new one, in whatever order they arrive: one poll is one round trip over the bus. Every block
-// polls every command, in order, and counts it in `done`, also where it has no share of it.
+// A command is five words of 32 bits, each stored as a 64-bit word together with the command's tag, so a reader of a slot
+// knows of every word whether it is the new one, in whatever order they arrive: one poll is one round trip over the bus.
+// Every block polls every command, in order, and counts it in `done`, also where it has no share of it.
 //
-// The end is decided by block 0: it has been idle for too long, or has lived for too long. It says so in `leaving`, and the others
-// follow when they see it. A command that says `end` ends them all at once. What a block says last is `gone`: nothing that it did
-// not count by then will be done by it, and when all have said so the host owns the ring again.
+// Block 0 decides the end: it has been idle for too long, or has lived for too long. It sets `leaving`, and the others
+// follow when they read it. An `end` command ends them all at once. A block stores `gone` last: it will not do anything that
+// it did not count by then, and when all have stored it the host owns the ring again.
 #pragma once
 #include "thalweg/device/order.hpp"
 
@@ -35,8 +35,8 @@ struct alignas(64) Slot {
 struct Shared {
   alignas(64) u64 leaving;               // the generation whose block 0 takes nothing more
   alignas(64) u64 started[kMostBlocks];  // by block: the generation that runs, or did
-  alignas(64) u64 done[kMostBlocks];     // by block: the position behind the last command that it has done
-  alignas(64) u64 gone[kMostBlocks];     // by block: the generation that will touch nothing any more
+  alignas(64) u64 done[kMostBlocks];     // by block: the position after the last command that it has done
+  alignas(64) u64 gone[kMostBlocks];     // by block: the generation that accesses nothing any more
   Slot slots[kSlots];
 };
 
@@ -68,7 +68,7 @@ enum class Turn : unsigned char { idle, moved, over };
 /// Io, of the block's leader (one thread of the host, a warp of a GPU in step):
 ///   bool fetch(const Slot*, u32 tag, const u64* leaving, Command*, u64* left)   one poll of both
 ///   void copy(u64 to, u64 from, u32 bytes)                                     by all of the block; may be 0 bytes
-///   void say(u64* word, u64 value)                                             behind all that the block did
+///   void say(u64* word, u64 value)                                             after all that the block did
 ///   u64 nanoseconds()
 template <class Io>
 class Block {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a context asks of persistent kernels (devices/persistent.hpp).
+// A context's options of persistent kernels (devices/persistent.hpp).
 #pragma once
 #include "base/clock.hpp"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run of a program at a time.
 //
-// Each block of a launch has a number, and a word for it behind ProgramState. It takes hold of that word by setting
-// its lowest bit; who finds the bit set is refused and does nothing. The other bits count runs, so that owning a block also
-// says which run it is of. The last block to leave releases all of them at once. With two launches at once a run may be done by
+// Each block of a launch has a number, and a word for it after ProgramState. It acquires that word by setting its lowest
+// bit; if the bit is set already, the block is refused and does nothing. The other bits count runs, so the word also names
+// the owner's run. The last block to leave releases all of them at once. With two launches at once a run may be done by
 // blocks of both: nothing that is baked into a graph could tell its replays apart, and each block's part is still done once. A
-// refusal closes a program of several blocks behind the run that is under way, because blocks that were not refused would begin
-// another one that is never whole. So does a failure. A closed program stays so until its state is zeroed.
+// refusal closes a program of several blocks after the run in progress, because blocks that were not refused would begin
+// another one that is never complete. So does a failure. A closed program stays so until its state is zeroed.
 //
 // Every block that was launched ends: as part of a run that ProgramState counts, or in vain, because it was refused or its run
-// failed. Who launches them, and knows how many, sees by the two counts that none is still to come.
+// failed. The launching thread, which knows how many, sees by the two counts when all have ended.
 #pragma once
 #include <thalweg/device/wait.hpp>
 
@@ -21,7 +21,7 @@ constexpr u64 kRefused = ~u64{0};
 constexpr u32 kMostOwners = 64;
 
 THALWEG_DEVICE u64* owner_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
-/// Blocks that came in vain.
+/// Blocks that were launched in vain.
 THALWEG_DEVICE u64* vain_word(ProgramState* state, u32 steps) { return owner_words(state, steps) + kMostOwners; }
 /// The last thing that they do; before a failed run releases its blocks.
 template <class M>
@@ -30,7 +30,7 @@ THALWEG_DEVICE void count_in_vain(M m, ProgramState* state, u32 steps, u32 block
   m.fetch_add(vain_word(state, steps), u64{blocks});
 }
 
-/// closed: it has been told why nothing runs any more.
+/// closed: the reason why nothing runs any more is recorded.
 template <class M>
 THALWEG_DEVICE_COLD u64 refuse(M m, Guard guard, ProgramState* state, u32 steps, u32 blocks, bool closed, u64 run) {
   if (closed) return kRefused;
@@ -53,7 +53,7 @@ THALWEG_DEVICE u64 own_block(M m, const Guard& guard, ProgramState* state, u32 s
   return run;
 }
 
-/// By each of `lanes` threads of the last block: behind what this run counted, if it counted anything that the next one reads.
+/// By each of `lanes` threads of the last block: after what this run counted, if the next one reads any of it.
 template <class M>
 THALWEG_DEVICE void release_blocks(M m, ProgramState* state, u32 steps, u32 blocks, u64 run, bool open, u32 lane, u32 lanes) {
   u64* const words = owner_words(state, steps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the steps of a program: one text for the host (program/host.hpp), for emulated devices (emulated/program.cpp) and for
-// GPUs (devices/kernels/block_group.hpp). devices/program.hpp says what a run is.
+// GPUs (devices/kernels/block_group.hpp). devices/program.hpp defines a run.
 //
 // A *block* runs every step once: those that move bytes in part, the others, if it is the first, on behalf of all. It walks over
 // its steps again and again and does what has become ready; pass() is one such walk and never waits. So:
@@ -21,7 +21,7 @@
 // a barrier, after which any_ready(), all_ready() (of those open), first_ready() (lanes(): none), found(lane) and stopped() are
 // the same for all; step(i), after(i); done(i), for lanes; mark(base, yes): the lane's step is done; share(base, part, block,
 // blocks, item): of the part's ready steps, those in which this thread has bytes to move; move(m, step, recv_buffer, ...) moves
-// its share of one, to where it says or to a receive buffer.
+// its share of one, to its target or to a receive buffer.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
@@ -49,7 +49,7 @@ struct Needs {
   StepKind kind;
   u32 first_after, after_count;
   u32 only;  // the earlier step, if it is one
-  u32 far;   // the earlier step whose end other blocks tell; or one of these
+  u32 far;   // the earlier step whose end other blocks signal; or one of these
   static constexpr u32 kNone = ~0u, kSeveral = ~0u - 1;
 };
 
@@ -108,7 +108,7 @@ class ProgramExecutor {
   THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
   THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
   static THALWEG_DEVICE bool moves(StepKind kind) { return kind <= StepKind::reduce; }
-  /// Each block sees for itself that it is done; of all other kinds the words tell.
+  /// Each block detects its end itself; for all other kinds the words have it.
   static THALWEG_DEVICE bool only_polls(StepKind kind) { return kind == StepKind::wait || kind == StepKind::take; }
 
   THALWEG_DEVICE Watch watch_slot(const u64* count, u64* const* slots, u64 offset) const {
@@ -136,7 +136,7 @@ class ProgramExecutor {
     }
   }
 
-  /// Whether what other blocks do of the earlier step has to be asked for. A message that has come is behind its credit.
+  /// Whether other blocks' part of the earlier step has to be polled. A message that has arrived comes after its credit.
   THALWEG_DEVICE bool is_far(const Step& step, const Step& earlier) const {
     const bool own_credit = earlier.kind == StepKind::post && step.kind == StepKind::take && earlier.end == step.end;
     return !only_polls(earlier.kind) && !own_credit;
@@ -192,7 +192,7 @@ class ProgramExecutor {
     return true;
   }
 
-  /// The ready steps, `mine`: the lane's is one: what they move, shared by all blocks; then, lane by lane, what comes behind their data.
+  /// The ready steps, `mine`: the lane's is one: what they move, shared by all blocks; then, lane by lane, what follows it.
   THALWEG_DEVICE void perform(u32 base, bool mine, u64 found) {
     const u32 i = base + group_.lane();
     if (mine && group_.step(i).kind == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
@@ -220,7 +220,7 @@ class ProgramExecutor {
     return recv_buffer_of(read_pointer(m_, &static_cast<const SendEnd*>(step.end)->recv_buffers), credit);
   }
 
-  /// By the lane whose step it is, behind the block's share of the data. False: the step has failed.
+  /// By the lane whose step it is, after the block's share of the data. False: the step has failed.
   THALWEG_DEVICE bool complete(u32 i, u64 found, i64 status) {
     const Step& step = group_.step(i);
     if (only_polls(step.kind)) {
@@ -300,7 +300,7 @@ class ProgramExecutor {
     }
   }
 
-  /// Lanes: the counts of the channels behind this run. Each channel has one step that says how many there were.
+  /// Lanes: the counts of the channels after this run. Each channel has one step that holds the number of its messages.
   THALWEG_DEVICE bool advance_channels() const {
     bool any = false;
     for (u32 i = group_.lane(); polls(i); i += group_.lanes()) {  // each step by one lane

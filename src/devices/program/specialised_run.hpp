@@ -4,18 +4,18 @@
 //
 //   begin    becomes the block's owner; gives the credit of a receive
 //   credit   one poll of what a send waits for
-//   before   one poll of the polled step, if the move is behind it
+//   before   one poll of the polled step, if the move comes after it
 //   (move)
 //   arrive   true for the last block, which does the rest for all of them
 //   announce signals, or a send's flag
-//   after    one poll of the polled step, if nothing was behind it
-//   end      counts, and lets go of the program
+//   after    one poll of the polled step, if nothing comes after it
+//   end      counts, and releases the program
 //
 // What takes one load after another takes long, so loads go out together: the counts of channels are read before the block is
-// known, used for a first poll, and read again behind it, as another run may have changed them meanwhile.
+// known, used for a first poll, and read again after it, as another run may have changed them meanwhile.
 //
-// Nothing here can lock up: copies wait for nothing, credits are given first, and nobody waits for what comes behind a poll
-// that nothing is behind. A step that waits names itself when it gives up, as a ProgramExecutor's does.
+// Nothing here can deadlock: copies wait for nothing, credits are given first, and nothing depends on a poll that comes
+// last. A step whose wait fails records its number, as a ProgramExecutor's does.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 
@@ -55,7 +55,7 @@ class SpecialisedRun {
                                 u32 blocks, u32 block)
       : m_(m), kind_(kind), steps_(steps), program_(program), specialised_(specialised), blocks_(blocks), block_(block) {}
 
-  /// False: who calls it counts the block in vain.
+  /// False: the caller counts the block in vain.
   THALWEG_DEVICE bool begin() {
     u64 guess = 0;
     const u64* credits = nullptr;
@@ -103,7 +103,7 @@ class SpecialisedRun {
     return true;
   }
 
-  /// Which run the block is of: known to who called begin(), to be told to the others that announce and end it.
+  /// The block's run: known to the thread that called begin(), which passes it to the threads that announce and end it.
   THALWEG_DEVICE u64 run() const { return run_; }
 
   THALWEG_DEVICE const Step& move_step() const { return steps_.step(specialised_.move_step); }
@@ -156,7 +156,7 @@ class SpecialisedRun {
     return poll();
   }
 
-  /// First by one thread, then, behind a barrier, by each of `lanes`.
+  /// First by one thread, then, after a barrier, by each of `lanes`.
   THALWEG_DEVICE void count(bool failed) {
     if (failed) {
       m_.store(&program_.state->closed, run_ + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's GPUs, in PTX and CUDA's intrinsics. Included by machine.hpp, which says what the members are.
+// NVIDIA's GPUs, in PTX and CUDA's intrinsics. Included by machine.hpp, which describes the members.
 #pragma once
 
 #define THALWEG_UNROLL _Pragma("unroll")
@@ -59,7 +59,7 @@ THALWEG_DEVICE u32 arrive(u32* counter) {
   return before;
 }
 THALWEG_DEVICE bool last_of(u32* counter, u32 count) {
-  u32 before;  // wraps at the last one, so that nobody has to reset it
+  u32 before;  // wraps at the last one, so that it needs no reset
   asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
   return before == count - 1;
 }
@@ -161,11 +161,11 @@ THALWEG_DEVICE u64 from_last_neighbour(u64 value) {
 // ---- Meetings of all threads of a block.
 
 THALWEG_DEVICE void sync_block() { __syncthreads(); }
-/// The block's other barrier: for threads that come to it from two places of the text.
+/// The block's other barrier: for threads that reach it from two places in the code.
 THALWEG_DEVICE void meet_block() { asm volatile("bar.sync 1;" ::: "memory"); }
 THALWEG_DEVICE bool all_of_block(bool yes) { return __syncthreads_and(yes) != 0; }
 THALWEG_DEVICE bool any_of_block(bool yes) { return __syncthreads_or(yes) != 0; }
-/// What the first thread said, to all.
+/// The first thread's value, to all.
 THALWEG_DEVICE u64 from_first_of_block(u64 value) {
   __shared__ u64 said;
   if (block_rank() == 0) said = value;
@@ -175,7 +175,7 @@ THALWEG_DEVICE u64 from_first_of_block(u64 value) {
   return value;
 }
 
-/// Where a launch said that it need not wait for the end of the kernel before: waits for that here, and lets the next one come.
+/// Of a programmatic dependent launch: waits here for the end of the kernel before, and lets the next one start.
 template <u32 Architecture = kArchitecture>
 THALWEG_DEVICE void start_early() {
   if constexpr (Architecture >= 900) {

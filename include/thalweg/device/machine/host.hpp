@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host: the twin of GPUs, with the compiler's atomic builtins. A warp, a block and a grid are one thread. Included by
-// machine.hpp, which says what the members are.
+// machine.hpp, which describes the members.
 #pragma once
 #include <sched.h>
 #include <time.h>

@@ -2,14 +2,14 @@
 // The machine that device code is compiled for: the only header that asks the compiler. cuda.hpp and host.hpp have the same
 // members of namespace machine; a further machine is a further file of them. All other device code is the same text everywhere.
 //
-// What a machine says:
+// What a machine defines:
 //   kLanes       threads of a warp, which run in step and see each other's values; LaneMask, a bit for each of them
 //   kWholeRuns   one thread moves whole runs of bytes (copy_bytes); otherwise threads share them, word by word
-//   memory       plain words, flags, fences, atomic operations, units of 16 bytes: what each promises stands in order.hpp
+//   memory       plain words, flags, fences, atomic operations, units of 16 bytes: order.hpp has what each guarantees
 //   places       a thread's rank in its block of any shape; its place in grids of one dimension
 //   meetings     barriers and votes of lanes and blocks
-// and how functions are declared: THALWEG_DEVICE, in line; THALWEG_DEVICE_CALL, what is large and not urgent (who compiles a
-// kernel may define it first); THALWEG_DEVICE_COLD, out of the way of what waits for every instruction.
+// and how functions are declared: THALWEG_DEVICE, in line; THALWEG_DEVICE_CALL, large and not urgent ones (kernels may
+// define it first); THALWEG_DEVICE_COLD, cold ones, out of the hot path.
 #pragma once
 #include <thalweg/device/types.hpp>
 
