@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh [PART...] [--device=emulated]: on a machine with two GPUs, in the folder that stage.sh made. Parts, each bounded:
 #   speed        Thalweg, UCX and the floors in turn (95 s): gpu.json, speed.log
-#   contract     the tests of the device contract, tests/gpu (60 s): contract.log
+#   contract     the tests of the device contract, tests/gpu (60 to 100 s): contract.log
 #   conformance  the conformance table with the devices' memory, its ways side by side (200 s): conformance.log
 #   deaths       peers killed in the middle of every operation, devices' memory at both ends in every third one; memory of the
 #                GPUs before and after (150 s): deaths.log
@@ -41,7 +41,7 @@ export LD_LIBRARY_PATH=$PWD${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 speed() { timeout 120 python3 speed.py --device "$device" --output "$out/gpu.json" 2>&1 | tee "$out/speed.log"; }
 
 contract() {
-  OUT="$out/contract" THALWEG_GPU_BACKENDS=$device THALWEG_GPU_TEST_SECONDS=15 timeout 60 ./contract.sh . 2>&1 | tee "$out/table.log"
+  OUT="$out/contract" THALWEG_GPU_BACKENDS=$device THALWEG_GPU_TEST_SECONDS=15 timeout 150 ./contract.sh . 2>&1 | tee "$out/table.log"
   local code=$?
   cat "$out/table.log" "$out/contract"/*.log >"$out/contract.log"
   rm -rf "$out/contract" "$out/table.log"

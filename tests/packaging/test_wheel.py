@@ -51,8 +51,8 @@ def test_contents(wheel):
         assert needed in names
     assert any(name.startswith("thalweg/_core.") and name.endswith(".so") for name in names)
     sources = {name for name in names if name.endswith((".h", ".hpp", ".cpp", ".a", ".cmake"))}
-    headers = (ROOT / "include" / "thalweg" / "device").iterdir()
-    assert sources == {f"thalweg/include/thalweg/device/{header.name}" for header in headers}  # for kernels, nothing else
+    headers = (ROOT / "include" / "thalweg" / "device").rglob("*.hpp")
+    assert sources == {f"thalweg/{header.relative_to(ROOT).as_posix()}" for header in headers}  # for kernels, nothing else
 
 
 @pytest.fixture(scope="module")

@@ -154,38 +154,39 @@ THALWEG_DEVICE void start_early() {}
 
 // ---- Arithmetic of reductions: each operation rounds by itself.
 
-THALWEG_DEVICE float float_of(u32 bits) {
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return value;
-}
-THALWEG_DEVICE u32 bits_of(float value) {
-  u32 bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-/// All ones where value >= limit, both below 2^31; and a choice by such a mask: without branches, so that a host's compiler makes wide
-/// loops of them.
-THALWEG_DEVICE u32 where(u32 value, u32 limit) {
-  return 0u - static_cast<u32>(static_cast<int>(value) >= static_cast<int>(limit));
-}
-THALWEG_DEVICE u32 select(u32 mask, u32 yes, u32 no) { return (yes & mask) | (no & ~mask); }
+/// Words for conversions. Choices by masks, without branches, so that a host's compiler makes wide loops of them.
+struct Bits {
+  static THALWEG_DEVICE float to_float(u32 bits) {
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  static THALWEG_DEVICE u32 of(float value) {
+    u32 bits;
+    __builtin_memcpy(&bits, &value, sizeof bits);
+    return bits;
+  }
+  /// All ones where value >= limit, both below 2^31.
+  static THALWEG_DEVICE u32 where(u32 value, u32 limit) {
+    return 0u - static_cast<u32>(static_cast<int>(value) >= static_cast<int>(limit));
+  }
+  static THALWEG_DEVICE u32 select(u32 mask, u32 yes, u32 no) { return (yes & mask) | (no & ~mask); }
+};
 
 THALWEG_DEVICE float widen_half(unsigned short stored) {
   const u32 magnitude = stored & 0x7fffu, sign = (stored & 0x8000u) << 16;
-  const u32 normal = (magnitude << 13) + (112u << 23) + (where(magnitude, 0x7c00u) & 112u << 23);
-  const u32 subnormal = bits_of(static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
-  return float_of(sign | select(where(magnitude, 0x0400u), normal, subnormal));
+  const u32 normal = (magnitude << 13) + (112u << 23) + (Bits::where(magnitude, 0x7c00u) & 112u << 23);
+  const u32 subnormal = Bits::of(static_cast<float>(static_cast<int>(magnitude)) * 0x1p-24f);
+  return Bits::to_float(sign | Bits::select(Bits::where(magnitude, 0x0400u), normal, subnormal));
 }
 /// To nearest, ties to even; a NaN becomes 0x7fff.
 THALWEG_DEVICE unsigned short narrow_half(float value) {
-  const u32 bits = bits_of(value), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
+  const u32 bits = Bits::of(value), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
   const u32 normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-  const u32 subnormal = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);  // 0.5's last bit is 2^-24: rounds there
-  const u32 finite = select(where(magnitude, 113u << 23), normal, subnormal);
-  const u32 bounded = select(where(magnitude, 143u << 23), 0x7c00u, finite);
-  return static_cast<unsigned short>(select(where(magnitude, 0x7f800001u), 0x7fffu, sign | bounded));
+  const u32 subnormal = Bits::of(Bits::to_float(magnitude) + 0.5f) - Bits::of(0.5f);  // 0.5's last bit is 2^-24: rounds there
+  const u32 finite = Bits::select(Bits::where(magnitude, 113u << 23), normal, subnormal);
+  const u32 bounded = Bits::select(Bits::where(magnitude, 143u << 23), 0x7c00u, finite);
+  return static_cast<unsigned short>(Bits::select(Bits::where(magnitude, 0x7f800001u), 0x7fffu, sign | bounded));
 }
 THALWEG_DEVICE float add(float a, float b) { return a + b; }
 THALWEG_DEVICE float multiply(float a, float b) { return a * b; }
