@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reduce.hpp"
 
+#include <thalweg/device/reduce.hpp>
+
 #include <algorithm>
 #include <array>
-#include <string_view>
 
 namespace thalweg::python {
 namespace {
 
 constexpr std::array<const char*, 9> kTypes = {"float16", "bfloat16", "float32", "float64", "int8",
                                                "int16",   "int32",    "int64",   "uint8"};
-constexpr std::array<size_t, 9> kSizes = {2, 2, 4, 8, 1, 2, 4, 8, 1};
 constexpr std::array<const char*, 7> kOperations = {"sum", "product", "min", "max", "and", "or", "xor"};
 
 /// NumPy says "float32", torch "torch.float32"; a type of NumPy's by its __name__.
@@ -43,8 +43,9 @@ ReduceArguments::ReduceArguments(nb::handle destination, nb::handle given, const
   op = number_of(kOperations, operation, "operation");
   views.push_back(contiguous_view(destination, BufferView::Use::destination));
   const size_t length = views.front()->length();
-  if (length % kSizes[type] != 0) raise(TW_ERR_INVALID, "the destination is not a whole number of elements");
-  count = length / kSizes[type];
+  const size_t size = device::element_bytes(static_cast<device::ElementType>(type));
+  if (length % size != 0) raise(TW_ERR_INVALID, "the destination is not a whole number of elements");
+  count = length / size;
   for (nb::handle source : nb::cast<nb::sequence>(given)) {
     if (nb::isinstance<nb::tuple>(source) && nb::len(source) == 2) {
       nb::object remote = source[0];

@@ -183,7 +183,7 @@ inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* regi
   return TW_OK;
 }
 /// The signal of a put, if there is one. TW_ERR_INVALID: it is another endpoint's, or of the other kind.
-Status set_signal(OpDesc& op, const tw_endpoint& endpoint, tw_remote_signal* signal, uint32_t signal_op, uint64_t value);
+Status set_signal(OpDesc& op, const tw_endpoint& endpoint, const tw_op_options& options);
 /// An atomic operation on a word of `size` bytes. (Both in c_one_sided.cpp.)
 Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset);
 

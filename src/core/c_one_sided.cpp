@@ -4,19 +4,19 @@
 
 namespace thalweg::impl {
 
-Status set_signal(OpDesc& op, const tw_endpoint& endpoint, tw_remote_signal* given, uint32_t signal_op, uint64_t value) {
-  if (given == nullptr) return TW_OK;
-  RemoteRegion* const signal = region_of(given);
+Status set_signal(OpDesc& op, const tw_endpoint& endpoint, const tw_op_options& options) {
+  if (options.signal == nullptr) return TW_OK;
+  RemoteRegion* const signal = region_of(options.signal);
   const Status status = check_region(&endpoint, signal);
   if (is_error(status)) return status;
-  if (signal->key.device != signal_op) {
+  if (signal->key.device != options.signal_op) {
     return fail(TW_ERR_INVALID, "this signal is %s, the operation would %s it",
                 signal->key.device == TW_SIGNAL_SET ? "set by one writer" : "added to",
-                signal_op == TW_SIGNAL_SET ? "set" : "add to");
+                options.signal_op == TW_SIGNAL_SET ? "set" : "add to");
   }
   op.signal = signal;
-  op.signal_op = static_cast<uint8_t>(signal_op);
-  op.signal_value = value;
+  op.signal_op = static_cast<uint8_t>(options.signal_op);
+  op.signal_value = options.signal_value;
   return TW_OK;
 }
 
@@ -61,7 +61,7 @@ Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t 
     }
   }
   if (verb == Verb::put) {
-    status = set_signal(op, *endpoint, options->signal, options->signal_op, options->signal_value);
+    status = set_signal(op, *endpoint, *options);
     if (status == TW_OK) status = set_notification(op, *options);
     if (is_error(status)) return status;
   }

@@ -51,8 +51,7 @@ Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* num
   if (moves && step.op.length != 0 && (step.address() == 0 || (step.op.verb == Verb::copy && step.there() == 0)))
     return fail(TW_ERR_INVALID, "the buffer is NULL");
   if (options.signal != nullptr) {
-    const Status status = set_signal(step.op, *step.endpoint, options.signal, options.signal_op, options.signal_value);
-    if (is_error(status)) return status;
+    if (Status s = set_signal(step.op, *step.endpoint, options); is_error(s)) return s;
   }
   if (options.increment != 0 && step.op.verb == Verb::put && options.signal == nullptr)
     return fail(TW_ERR_INVALID, "the option `increment` of tw_plan_put is of its signal's value: name the signal, too");

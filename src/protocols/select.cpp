@@ -108,21 +108,11 @@ const Protocol& select_send(const OpDesc& op) {
 // ------------------------------------------------------------------------------------------------ explained
 
 bool verb_named(const char* name, Verb* verb) {
-  static constexpr struct {
-    const char* name;
-    Verb verb;
-  } kNames[] = {{"send", Verb::send},
-                {"am", Verb::am},
-                {"bytes", Verb::bytes_send},
-                {"put", Verb::put},
-                {"get", Verb::get},
-                {"atomic", Verb::atomic},
-                {"signal", Verb::signal},
-                {"put_blocks", Verb::put_blocks},
-                {"get_blocks", Verb::get_blocks}};
-  for (const auto& entry : kNames) {
-    if (std::strcmp(entry.name, name) != 0) continue;
-    *verb = entry.verb;
+  static constexpr Verb kExplained[] = {Verb::send,   Verb::am,     Verb::bytes_send, Verb::put,       Verb::get,
+                                        Verb::atomic, Verb::signal, Verb::put_blocks, Verb::get_blocks};
+  for (const Verb one : kExplained) {
+    if (std::strcmp(name_of(one), name) != 0) continue;
+    *verb = one;
     return true;
   }
   return false;
