@@ -27,6 +27,7 @@ bool request_done(Request& request) {
   worker.disarm();
   if (!worker.progress_thread) tw_worker_progress(worker.handle);
   worker.dispatch();
+  worker.enter();  // a handler, or another thread while it ran, may have closed it
   if (!operation.test()) return false;
   operation.finish();
   return true;

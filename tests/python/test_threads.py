@@ -101,6 +101,27 @@ def test_a_close_ends_the_waits_of_other_threads_by_name(context, threads, how):
         endpoint.send(b"x")
 
 
+@pytest.mark.parametrize("ask", ["done", "wait"])
+@pytest.mark.parametrize("by", ["the handler", "another thread"])
+def test_a_worker_closed_while_a_handler_runs_ends_what_was_asked_by_name(context, ask, by):
+    worker = tw.Worker(context, threads="multi")
+    endpoint = worker.connect(worker.address)
+
+    def handle(_message):
+        if by == "the handler":
+            worker.close()
+        else:
+            Outcome(worker.close).end()
+
+    worker.am_register(3, handle)
+    request = endpoint.irecv(bytearray(8), 7)
+    sent = endpoint.iam_send(3, b"")
+    with pytest.raises(tw.ClosedError):
+        for _ in iter(lambda: getattr(request, ask)(), True):
+            pass
+    assert worker.closed and sent is not None
+
+
 @pytest.mark.parametrize("how", ["request", "recv", "signal"])
 @pytest.mark.parametrize("threads", ["single", "multi"])
 def test_who_is_told_of_a_close_has_the_buffers_again(context, threads, how):
