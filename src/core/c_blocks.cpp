@@ -290,7 +290,7 @@ tw_status tw_worker_next_notification(tw_worker* worker, tw_notification* notifi
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   if (notification == nullptr) return fail(TW_ERR_INVALID, "the place for the notification is NULL");
-  if (worker->engine->notifies_queue()) return TW_AGAIN;
+  if (worker->engine->completions().notifies_queue()) return TW_AGAIN;
   return next_notification(*worker->engine, notification);
 }
 

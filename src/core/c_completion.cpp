@@ -4,7 +4,7 @@
 #include <new>
 
 #include "core/c_checks.hpp"
-#include "protocols/sinks.hpp"
+#include "protocols/completions.hpp"
 
 using namespace thalweg::impl;
 
@@ -109,7 +109,8 @@ tw_status tw_request_tell(tw_request request, const tw_op_options* given) {
   if (is_error(status)) return status;
   if (completion.kind == SinkKind::none || completion.kind == SinkKind::callback)
     return fail(TW_ERR_INVALID, "a request tells a completion queue, a counter, a record or a signal: name one in the options");
-  return request != TW_REQUEST_NONE ? worker->engine->tell_of(request, completion) : worker->engine->tell_ended(completion);
+  Completions& completions = worker->engine->completions();
+  return request != TW_REQUEST_NONE ? completions.tell_of(request, completion) : completions.tell_ended(completion);
 }
 
 tw_status tw_completion_queue_create(tw_worker* worker, const tw_completion_queue_options* given, tw_completion_queue** queue) {
@@ -121,14 +122,14 @@ tw_status tw_completion_queue_create(tw_worker* worker, const tw_completion_queu
   std::unique_ptr<tw_completion_queue> made(new (std::nothrow) tw_completion_queue);
   if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a completion queue");
   made->notifications = options->notifications != 0;
-  if (Status s = worker->engine->add(*made); is_error(s)) return s;
+  if (Status s = worker->engine->completions().add(*made); is_error(s)) return s;
   *queue = made.release();
   return TW_OK;
 }
 
 tw_status tw_completion_queue_destroy(tw_completion_queue* queue) {
   if (Status s = check(queue, "completion queue"); is_error(s)) return s;
-  if (Status s = queue->engine != nullptr ? queue->engine->remove(*queue) : TW_OK; is_error(s)) return s;
+  if (Status s = queue->engine != nullptr ? queue->engine->completions().remove(*queue) : TW_OK; is_error(s)) return s;
   delete queue;
   return TW_OK;
 }
@@ -140,10 +141,11 @@ tw_status tw_completion_queue_poll(tw_completion_queue* queue, tw_completion* en
   if (is_error(enter.status())) return enter.status();
   if (taken == nullptr || (entries == nullptr && count != 0)) return fail(TW_ERR_INVALID, "entries or taken is NULL");
   if (Status s = refuse_polling(*worker); is_error(s)) return s;
-  *taken = worker->engine->take_entries(*queue, entries, count);
+  Completions& completions = worker->engine->completions();
+  *taken = completions.take_entries(*queue, entries, count);
   if (*taken != 0 || count == 0) return TW_OK;
   worker->progress();
-  *taken = worker->engine->take_entries(*queue, entries, count);
+  *taken = completions.take_entries(*queue, entries, count);
   return TW_OK;
 }
 
@@ -157,7 +159,8 @@ tw_status tw_completion_queue_wait(tw_completion_queue* queue, tw_completion* en
     return fail(TW_ERR_INVALID, "entries or taken is NULL, or count is 0");
   if (Status s = refuse_polling(*worker); is_error(s)) return s;
   *taken = 0;
-  const auto some = [&] { return *taken != 0 || (*taken = worker->engine->take_entries(*queue, entries, count)) != 0; };
+  Completions& completions = worker->engine->completions();
+  const auto some = [&] { return *taken != 0 || (*taken = completions.take_entries(*queue, entries, count)) != 0; };
   const Status status = worker->wait_until(some, timeout_ns);
   return is_error(status) ? fail(status, "nothing has ended here; the operations go on") : Status{TW_OK};
 }
@@ -168,14 +171,14 @@ tw_status tw_counter_create(tw_worker* worker, tw_counter** counter) {
   if (counter == nullptr) return fail(TW_ERR_INVALID, "the place for the counter is NULL");
   auto* const made = new (std::nothrow) tw_counter;
   if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a counter");
-  worker->engine->add(*made);
+  worker->engine->completions().add(*made);
   *counter = made;
   return TW_OK;
 }
 
 tw_status tw_counter_destroy(tw_counter* counter) {
   if (Status s = check(counter, "counter"); is_error(s)) return s;
-  if (Status s = counter->engine != nullptr ? counter->engine->remove(*counter) : TW_OK; is_error(s)) return s;
+  if (Status s = counter->engine != nullptr ? counter->engine->completions().remove(*counter) : TW_OK; is_error(s)) return s;
   delete counter;
   return TW_OK;
 }

@@ -35,7 +35,7 @@ tw_status tw_signal_destroy(tw_signal* signal) {
   if (is_error(status)) return status;
   const uint32_t expects = signal->expects.load(std::memory_order_relaxed) == 0 || signal->worker == nullptr
                                ? 0
-                               : signal->worker->engine->expected(signal->expects);
+                               : signal->worker->engine->completions().expected(signal->expects);
   if (expects != 0)
     return fail(TW_ERR_BUSY, "%u operations are under way that touch this signal when they end: wait for them", expects);
   return signal->pool->destroy(signal);

@@ -303,14 +303,14 @@ unsigned tw_worker::do_chores() {
     closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
     if (!closing_.empty()) chores_.store(true, std::memory_order_relaxed);
   }
-  const bool nested = std::exchange(Engine::calling_back(), true);
+  const bool nested = std::exchange(Completions::calling_back(), true);
   while (const std::function<void()> callback = next_callback()) {
     ++events;
     callback();
     Guard guard(*engine);
     telling_ = {};
   }
-  Engine::calling_back() = nested;
+  Completions::calling_back() = nested;
   return events;
 }
 

@@ -3,8 +3,8 @@
 // engine_sink.cpp.
 //
 // A run is in at most one queue (run.list) and in at most one peer's `waiting` list (run.peer). Whatever ends it calls
-// complete(), which takes it out of both. Callbacks are queued there and called at
-// the end of progress(), outside the lock, so that frame handlers are never entered again from user code half-way.
+// complete(), which takes it out of both. Its sink, if it has one, is told by Completions: callbacks at the end of progress(),
+// outside the lock, so that frame handlers are never entered again from user code half-way.
 #include "protocols/engine.hpp"
 
 #include <cstring>
@@ -23,7 +23,6 @@
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
-#include "protocols/sinks.hpp"
 
 namespace thalweg::impl {
 
@@ -38,7 +37,11 @@ Peer::Peer() = default;
 Peer::~Peer() = default;
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options), runs_(RunPool::take(this)), matcher_(new Matcher(options.first.receive)), active_(new ActiveTable()) {
+    : options_(options),
+      runs_(RunPool::take(this)),
+      matcher_(new Matcher(options.first.receive)),
+      active_(new ActiveTable()),
+      completions_(*this) {
   if (runs_ != nullptr && options.first.generation != 0) runs_->start_at(options.first.generation);
 }
 
@@ -47,8 +50,8 @@ Engine::~Engine() {
   while (OpRun* run = matcher_->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
   if (devices_ != nullptr) devices_->close();
   devices_.reset();
-  run_callbacks();
-  leave_sinks();
+  completions_.run_callbacks();
+  completions_.leave();
   ports_.clear();
   if (runs_ != nullptr) runs_->give_back();
 }
@@ -175,11 +178,11 @@ void Engine::complete_slowly(OpRun& run, Status status) {
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   if (run.extras && by_calls(run.own)) [[unlikely]]
     status = settle_calls(run, status);
-  if (run.sink != SinkKind::none) prepare_to_tell(run, true);
+  if (run.sink != SinkKind::none) Completions::prepare_to_tell(run, true);
   // release: a test with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.sink != SinkKind::none) {
-    tell(run, status);
+    completions_.tell(run, status);
   } else if (run.detached) {
     release_run(run);
   }
@@ -248,16 +251,11 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
 
 Status Engine::start(const OpDesc& op, const Completion& completion) {
   Guard guard(*this);
-  if (completion.kind != SinkKind::none && completion.kind != SinkKind::callback) return start_with_sink(op, completion);
+  if (completion.kind != SinkKind::none && completion.kind != SinkKind::callback) return completions_.start(op, completion);
   return kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
 }
 
 // ------------------------------------------------------------------------------------------------ progress
-
-bool& Engine::calling_back() {
-  thread_local bool calling = false;
-  return calling;
-}
 
 unsigned Engine::progress(unsigned looks) {
   unsigned events = 0;
@@ -282,14 +280,14 @@ unsigned Engine::progress(unsigned looks) {
     if (!doomed_.empty()) [[unlikely]]
       close_doomed();
     progressing_ = false;
-    if (callbacks_.empty()) return events;
+    if (!completions_.due()) return events;
   }
-  return events + run_callbacks();
+  return events + completions_.run_callbacks();
 }
 
 bool Engine::may_progress() {
   Guard guard(*this);
-  return !progressing_ && !calling_back();
+  return !progressing_ && !Completions::calling_back();
 }
 
 unsigned Engine::push_all() {
@@ -393,37 +391,9 @@ unsigned Engine::push_windows(Peer& peer) {
   return events;
 }
 
-/// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
-OpRun* Engine::next_called(RunList& ready, unsigned* events) {
-  Guard guard(*this);
-  while (OpRun* const run = ready.pop_front()) {
-    ++*events;
-    if (run->sink == SinkKind::callback) return run;
-    tell_now(*run, run->status.load(std::memory_order_relaxed));
-  }
-  return nullptr;
-}
-
-unsigned Engine::run_callbacks() {
-  unsigned events = 0;
-  RunList ready;
-  {
-    Guard guard(*this);
-    std::swap(ready, callbacks_);
-  }
-  const bool nested = std::exchange(calling_back(), true);
-  while (OpRun* run = next_called(ready, &events)) {
-    run->sink_target.callback(run->arg, number(*run), run->status.load(std::memory_order_relaxed), &run->info);
-    Guard guard(*this);
-    release_run(*run);
-  }
-  calling_back() = nested;
-  return events;
-}
-
 Status Engine::arm() {
   Guard guard(*this);
-  if (!callbacks_.empty() || !doomed_.empty()) return TW_ERR_BUSY;
+  if (completions_.due() || !doomed_.empty()) return TW_ERR_BUSY;
   if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
   if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread
   for (auto& port : ports_) {

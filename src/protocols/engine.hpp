@@ -17,6 +17,7 @@
 
 #include "base/peer_bytes.hpp"
 #include "devices/persistent/options.hpp"
+#include "protocols/completions.hpp"
 #include "protocols/engine_lock.hpp"
 #include "protocols/operation.hpp"
 #include "protocols/peer.hpp"
@@ -70,16 +71,6 @@ struct EngineOptions {
   void* owner = nullptr;                                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
-
-/// Completion forms that a caller requests.
-struct Completion {
-  tw_request* request = nullptr;  // where the number goes; null: not wanted
-  SinkKind kind = SinkKind::none;
-  SinkTarget sink_target{};
-  void* arg = nullptr;
-  uint64_t value = 0;  // of SinkKind::done
-};
-inline Completion calls(tw_callback callback, void* arg) { return {nullptr, SinkKind::callback, {callback}, arg, 0}; }
 
 /// A receive on the stack of a caller that waits for it. While it is the only posted one, a whole message goes straight from
 /// its frame to the buffer (the short form of a receive). As soon as anything else could match, it becomes an OpRun.
@@ -165,28 +156,11 @@ class Engine final : public Sink {
   unsigned progress(unsigned looks = 1);
   /// May this thread progress here? Not in a handler of this engine's, nor in a callback.
   bool may_progress();
-  /// Is this thread in a user's callback? Set around each call of one.
-  static bool& calling_back();
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 
-  // --- sinks (sinks.hpp)
-  Status add(tw_completion_queue& queue);
-  void add(tw_counter& counter);
-  /// TW_ERR_BUSY: operations under way will complete there. Entries not taken are dropped with it.
-  Status remove(tw_completion_queue& queue);
-  Status remove(tw_counter& counter);
-  /// Operations under way that will complete there.
-  uint32_t expected(const std::atomic<uint32_t>& expects) {
-    Guard guard(*this);  // every notification has been made
-    return expects.load(std::memory_order_relaxed);
-  }
-  bool notifies_queue() const { return notified_ != nullptr; }
-  /// tw_request_tell; of an operation that ended well and has no request.
-  Status tell_of(tw_request request, const Completion& completion);
-  Status tell_ended(const Completion& completion);
-  /// What tw_completion_queue_poll takes without progress. Returns how many.
-  size_t take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count);
+  /// Where completions are delivered, beside requests.
+  Completions& completions() { return completions_; }
 
   // --- requests, by number, any engine
   static Status test(tw_request request) { return RunPool::test(request); }
@@ -321,11 +295,10 @@ class Engine final : public Sink {
   unsigned push_windows(Peer& peer);
   unsigned push_all();
   void close_doomed();
-  unsigned run_callbacks();
   void end_runs(Peer& peer, Status status, const std::string& why);
   /// The request has no holder any more.
   void end(OpRun& run) {
-    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS || run.list == &callbacks_) {
+    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS || completions_.is_due(run)) {
       run.detached = true;
     } else {
       release_run(run);
@@ -334,13 +307,6 @@ class Engine final : public Sink {
   void release_run(OpRun& run) { runs_->free(run); }
   void complete_slowly(OpRun& run, Status status);
   static Status settle_calls(OpRun& run, Status status);
-  OpRun* next_called(RunList& ready, unsigned* events);
-  static void prepare_to_tell(OpRun& run, bool under_way);
-  void tell(OpRun& run, Status status);
-  void tell_now(OpRun& run, Status status);
-  Status start_with_sink(const OpDesc& op, const Completion& completion);
-  void leave_sinks();
-  void forget_in_entries(const Peer& peer);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
   bool take_unexpected(OpRun& run);
@@ -364,10 +330,7 @@ class Engine final : public Sink {
   bool alone_ = false;  // one port was in use at the last progress
   WaitedReceive* waited_ = nullptr;
   uint64_t incoming_ = 0;
-  RunList callbacks_;
-  std::vector<tw_completion_queue*> queues_;
-  std::vector<tw_counter*> counters_;
-  tw_completion_queue* notified_ = nullptr;  // takes notifications of peers
+  Completions completions_;
 };
 
 /// A call that posts a receive into device memory, unless a handler in progress makes it. What devices can begin has begun

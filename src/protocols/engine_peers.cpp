@@ -98,7 +98,7 @@ void Engine::remove(Peer& peer) {
   if (!is_error(peer.state)) fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");
   matcher_->orphan(peer);
   active_->orphan(peer);
-  forget_in_entries(peer);
+  completions_.forget(peer);
   if (peer.busy) {
     Peer** at = &busy_;
     while (*at != nullptr && *at != &peer) at = &(*at)->next_busy;

@@ -132,7 +132,7 @@ struct Elsewhere {
   bool by_kernel = false;  // read_peer / write_peer
 };
 
-/// What is notified of an operation's completion, beside its request (sinks.hpp).
+/// What is notified of an operation's completion, beside its request (completions.hpp).
 enum class SinkKind : uint8_t { none, callback, queue, counter, record, done };
 union SinkTarget {
   tw_callback callback = nullptr;

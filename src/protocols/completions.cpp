@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocols/sinks.hpp"
+// Naming sinks, telling them, and what a completion queue's poll takes.
+#include "protocols/completions.hpp"
 
 #include <cstring>
 
@@ -102,19 +103,19 @@ void end_expected(SinkKind kind, const SinkTarget& sink) {
   if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_sub(1, std::memory_order_release);
 }
 
-Status Engine::add(tw_completion_queue& queue) {
-  Guard guard(*this);
+Status Completions::add(tw_completion_queue& queue) {
+  const Engine::Guard guard(engine_);
   if (queue.notifications && notified_ != nullptr)
-    return impl::fail(TW_ERR_INVALID, "another completion queue of this worker takes the notifications");
+    return fail(TW_ERR_INVALID, "another completion queue of this worker takes the notifications");
   if (queue.notifications) notified_ = &queue;
-  queue.engine = this;
+  queue.engine = &engine_;
   queues_.push_back(&queue);
   return TW_OK;
 }
 
-void Engine::add(tw_counter& counter) {
-  Guard guard(*this);
-  counter.engine = this;
+void Completions::add(tw_counter& counter) {
+  const Engine::Guard guard(engine_);
+  counter.engine = &engine_;
   counters_.push_back(&counter);
 }
 
@@ -130,31 +131,38 @@ Status refuse_while_expecting(const CompletionSink& sink, const char* what) {
 
 }  // namespace
 
-Status Engine::remove(tw_completion_queue& queue) {
-  Guard guard(*this);
+Status Completions::remove(tw_completion_queue& queue) {
+  const Engine::Guard guard(engine_);
   if (Status s = refuse_while_expecting(queue, "completion queue"); is_error(s)) return s;
-  while (!queue.ended.empty()) release_run(*queue.ended.pop_front());
+  while (!queue.ended.empty()) release(*queue.ended.pop_front());
   if (notified_ == &queue) notified_ = nullptr;
   std::erase(queues_, &queue);
   return TW_OK;
 }
 
-Status Engine::remove(tw_counter& counter) {
-  Guard guard(*this);
+Status Completions::remove(tw_counter& counter) {
+  const Engine::Guard guard(engine_);
   if (Status s = refuse_while_expecting(counter, "counter"); is_error(s)) return s;
   std::erase(counters_, &counter);
   return TW_OK;
 }
 
+uint32_t Completions::expected(const std::atomic<uint32_t>& expects) {
+  const Engine::Guard guard(engine_);  // every notification has been made
+  return expects.load(std::memory_order_relaxed);
+}
+
+void Completions::release(OpRun& run) { engine_.runs().free(run); }
+
 /// Runs that wait in queues are gone with the pool.
-void Engine::leave_sinks() {
+void Completions::leave() {
   for (tw_completion_queue* queue : queues_) queue->engine = nullptr;
   for (tw_counter* counter : counters_) counter->engine = nullptr;
   queues_.clear();
   counters_.clear();
 }
 
-void Engine::forget_in_entries(const Peer& peer) {
+void Completions::forget(const Peer& peer) {
   for (tw_completion_queue* queue : queues_) {
     for (OpRun* run = queue->ended.front(); run != nullptr; run = run->link.next) {
       if (run->info.endpoint == peer.endpoint) run->info.endpoint = nullptr;
@@ -165,11 +173,11 @@ void Engine::forget_in_entries(const Peer& peer) {
 /// A word that a device's queue touches: not in the middle of that queue's own round.
 static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.sink_target.done->copier != nullptr; }
 
-void Engine::prepare_to_tell(OpRun& run, bool under_way) {
+void Completions::prepare_to_tell(OpRun& run, bool under_way) {
   if (!has_own_info(run.op->verb)) run.info = info_of(*run.op, under_way);
 }
 
-void Engine::tell(OpRun& run, Status status) {
+void Completions::tell(OpRun& run, Status status) {
   if (run.sink == SinkKind::callback || on_device(run)) return callbacks_.push_back(&run);
   if (run.sink == SinkKind::queue) {
     end_expected(run.sink, run.sink_target);
@@ -178,20 +186,53 @@ void Engine::tell(OpRun& run, Status status) {
   tell_now(run, status);
 }
 
-void Engine::tell_now(OpRun& run, Status status) {
+void Completions::tell_now(OpRun& run, Status status) {
   const Completion named{nullptr, std::exchange(run.sink, SinkKind::none), run.sink_target, run.arg, run.sink_value};
-  impl::tell(*this, named, *run.op, run.info, status);
+  impl::tell(engine_, named, *run.op, run.info, status);
   end_expected(named.kind, named.sink_target);
-  if (run.detached) release_run(run);
+  if (run.detached) release(run);
 }
 
-Status Engine::tell_of(tw_request request, const Completion& completion) {
-  Guard guard(*this);
-  OpRun* run = find(request);
-  if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released");
+bool& Completions::calling_back() {
+  thread_local bool calling = false;
+  return calling;
+}
+
+/// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
+OpRun* Completions::next_called(RunList& ready, unsigned* events) {
+  const Engine::Guard guard(engine_);
+  while (OpRun* const run = ready.pop_front()) {
+    ++*events;
+    if (run->sink == SinkKind::callback) return run;
+    tell_now(*run, run->status.load(std::memory_order_relaxed));
+  }
+  return nullptr;
+}
+
+unsigned Completions::run_callbacks() {
+  unsigned events = 0;
+  RunList ready;
+  {
+    const Engine::Guard guard(engine_);
+    std::swap(ready, callbacks_);
+  }
+  const bool nested = std::exchange(calling_back(), true);
+  while (OpRun* run = next_called(ready, &events)) {
+    run->sink_target.callback(run->arg, engine_.number(*run), run->status.load(std::memory_order_relaxed), &run->info);
+    const Engine::Guard guard(engine_);
+    release(*run);
+  }
+  calling_back() = nested;
+  return events;
+}
+
+Status Completions::tell_of(tw_request request, const Completion& completion) {
+  const Engine::Guard guard(engine_);
+  OpRun* run = engine_.find(request);
+  if (run == nullptr) return fail(TW_ERR_HANDLE, "this request is not alive: it was released");
   if (run->has_sink || run->detached)
-    return impl::fail(TW_ERR_INVALID,
-                      "the end of this request is told already: by a callback, or as its options or an earlier call say");
+    return fail(TW_ERR_INVALID,
+                "the end of this request is told already: by a callback, or as its options or an earlier call say");
   name_sink(*run, completion);
   const Status status = run->status.load(std::memory_order_relaxed);
   if (status == TW_IN_PROGRESS) return TW_OK;
@@ -200,21 +241,21 @@ Status Engine::tell_of(tw_request request, const Completion& completion) {
   return TW_OK;
 }
 
-Status Engine::tell_ended(const Completion& completion) {
-  Guard guard(*this);
+Status Completions::tell_ended(const Completion& completion) {
+  const Engine::Guard guard(engine_);
   const OpDesc nothing;
   if (completion.kind != SinkKind::queue) {
-    impl::tell(*this, completion, nothing, {}, TW_OK);
+    impl::tell(engine_, completion, nothing, {}, TW_OK);
     return TW_OK;
   }
-  OpRun* const entry = acquire(nothing, completion);
+  OpRun* const entry = engine_.acquire(nothing, completion);
   if (entry == nullptr) return TW_ERR_LIMIT;
   entry->stage = kEndedBefore;
-  complete(*entry, TW_OK);
+  engine_.complete(*entry, TW_OK);
   return TW_OK;
 }
 
-Status Engine::start_with_sink(const OpDesc& op, const Completion& completion) {
+Status Completions::start(const OpDesc& op, const Completion& completion) {
   OpRun* entry = nullptr;  // there is room for it, whatever happens
   if (completion.kind == SinkKind::queue) {
     OpDesc brief;
@@ -223,18 +264,18 @@ Status Engine::start_with_sink(const OpDesc& op, const Completion& completion) {
     brief.tag = op.tag;
     brief.immediate = op.immediate;
     brief.length = op.length;
-    entry = acquire(brief, completion);
+    entry = engine_.acquire(brief, completion);
     if (entry == nullptr) return TW_ERR_LIMIT;
   }
-  const Status status = kStarters[static_cast<size_t>(op.verb)](*this, op, completion);
+  const Status status = kStarters[static_cast<size_t>(op.verb)](engine_, op, completion);
   if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before any notification
   if (entry != nullptr && status == TW_OK) {
-    if (completion.request != nullptr) *completion.request = number(*entry);
-    complete(*entry, TW_OK);
+    if (completion.request != nullptr) *completion.request = engine_.number(*entry);
+    engine_.complete(*entry, TW_OK);
     return TW_IN_PROGRESS;
   }
-  if (entry != nullptr) discard(*entry);
-  if (status == TW_OK) impl::tell(*this, completion, op, info_of(op, true), status);
+  if (entry != nullptr) engine_.discard(*entry);
+  if (status == TW_OK) impl::tell(engine_, completion, op, info_of(op, true), status);
   return status;
 }
 
@@ -260,8 +301,8 @@ tw_completion entry_of(const tw_notification& notification) {
 
 }  // namespace
 
-size_t Engine::take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count) {
-  Guard guard(*this);
+size_t Completions::take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count) {
+  const Engine::Guard guard(engine_);
   queue.texts.clear();
   queue.notified.clear();
   size_t taken = 0;
@@ -272,11 +313,11 @@ size_t Engine::take_entries(tw_completion_queue& queue, tw_completion* entries, 
       queue.texts.emplace_back(std::exchange(run.text, nullptr));
       entries[taken].message = queue.texts.back()->c_str();
     }
-    release_run(run);
+    release(run);
   }
   while (queue.notifications && taken < count) {
     auto notification = std::make_unique<tw_notification>();
-    if (next_notification(*this, notification.get()) != TW_OK) break;
+    if (next_notification(engine_, notification.get()) != TW_OK) break;
     queue.notified.push_back(std::move(notification));
     entries[taken++] = entry_of(*queue.notified.back());
   }
