@@ -42,25 +42,25 @@ tw_status tw_plan_create(tw_context* context, const tw_plan_options* given, tw_p
   const Options<tw_plan_options> options(given, defaults);
   Proxy* proxy = nullptr;
   if (Status s = Proxy::of(*context, &proxy); is_error(s)) return s;
-  auto made = std::make_unique<tw_plan>(*proxy);
-  if (options->place != nullptr) made->place = options->place;
-  made->timeout_ns = options->timeout_ns;
-  made->blocks = options->blocks;
-  *plan = made.release();
+  PlanOptions asked;
+  if (options->place != nullptr) asked.place = options->place;
+  if (options->timeout_ns != 0) asked.timeout_ns = options->timeout_ns;
+  asked.blocks = options->blocks;
+  *plan = new tw_plan(*proxy, asked);
   return TW_OK;
 }
 
 tw_status tw_plan_destroy(tw_plan* plan) {
   if (plan == nullptr || plan->born.forked()) return TW_OK;
-  if (plan->prepared) {
+  if (plan->prepared()) {
     if (Status s = plan->at_rest(); is_error(s)) return s;
   }
   if (Status s = plan->release(); is_error(s)) return s;
-  if (!plan->owed.empty()) {
+  if (!plan->owed().empty()) {
     return fail(TW_ERR_BUSY,
                 "the peer has not given back %zu buffers, and may still store there: it ends what it has at channel "
                 "%llu, then this plan is destroyed by another call; until then keep the buffers",
-                plan->owed.size(), static_cast<unsigned long long>(plan->owed.front().first->name.tag));
+                plan->owed().size(), static_cast<unsigned long long>(plan->owed().front().first->name.tag));
   }
   tw_queue::forget(*plan);
   delete plan;
@@ -150,7 +150,7 @@ tw_status tw_plan_trigger(tw_plan* plan, tw_queue* queue) {
 
 tw_status tw_plan_trigger_stream(tw_plan* plan, void* stream) {
   if (Status s = check(plan); is_error(s)) return s;
-  if (!plan->prepared) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
+  if (!plan->prepared()) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
   tw_queue* queue = nullptr;
   if (Status s = queue_of_stream(*plan, stream, &queue); is_error(s)) return s;
   return plan->trigger(queue);

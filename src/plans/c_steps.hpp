@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/c_checks.hpp"
-#include "plans/plan.hpp"
+#include "plans/plan_list.hpp"
 
 namespace thalweg::impl {
 

@@ -158,7 +158,7 @@ class Channel {
   const ChannelName name;
   const bool sender;
   ProxyPeer& peer;
-  std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_run.cpp); read without the mutex
+  std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_channels.cpp); read without the mutex
 
  private:
   static uint64_t slot_of(uint64_t words, uint64_t n) { return words + kSlotsAt + n % device::kSlots * sizeof(device::u64); }

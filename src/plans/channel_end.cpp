@@ -4,7 +4,7 @@
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "devices/registry.hpp"
-#include "plans/plan.hpp"
+#include "plans/plan_list.hpp"
 
 using namespace thalweg::impl;
 namespace device = thalweg::device;

@@ -1,101 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adding steps to a plan.
+// The life of a plan: steps are added, it is prepared, and released.
 #include "plans/plan.hpp"
 
 #include "core/c_checks.hpp"
 
-namespace thalweg::impl {
-
-Status check_layout(const Layout* layout, uint64_t* length) {
-  if (layout == nullptr) return TW_OK;
-  if (Status s = check_named(*layout); is_error(s)) return s;
-  if (*length != 0 && *length != layout->bytes) {
-    return fail(TW_ERR_INVALID, "length %llu, but the layout moves %llu bytes: pass 0 or the same",
-                static_cast<unsigned long long>(*length), static_cast<unsigned long long>(layout->bytes));
-  }
-  *length = layout->bytes;
-  return TW_OK;
-}
-
-namespace {
-
-/// May be the last user of a region whose endpoint is still there.
-void drop(RemoteRegion* region) {
-  if (region == nullptr) return;
-  if (region->peer == nullptr) return release_region(region);
-  const Engine::Guard guard(*region->peer->engine);
-  release_region(region);
-}
-
-uint32_t access_of(Verb verb) {
-  return verb == Verb::put ? TW_MEMORY_WRITE : verb == Verb::get ? TW_MEMORY_READ : TW_MEMORY_ATOMIC;
-}
-
-}  // namespace
-}  // namespace thalweg::impl
-
 using namespace thalweg::impl;
 
-Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* number) {
-  if (Status s = born.check("plan"); is_error(s)) return s;
-  if (prepared) return fail(TW_ERR_INVALID, "the plan is prepared: steps are added before that; make another plan");
-  if (steps.size() == kMostSteps) return fail(TW_ERR_LIMIT, "a plan has at most %u steps", kMostSteps);
-  if (step.endpoint != nullptr) {
-    if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
-  }
-  if (Status s = check_layout(options.layout, &step.op.length); is_error(s)) return s;
-  if (Status s = check_layout(options.remote_layout, &step.op.length); is_error(s)) return s;
-  if (Status s = check_receive(step.moves_here() ? options.layout : nullptr); is_error(s)) return s;
-  if (Status s = check_receive(options.remote_layout); is_error(s)) return s;
-  const bool moves = step.moves_to_peer() || step.moves_here() || step.op.verb == Verb::copy;
-  if (moves && step.op.length != 0 && (step.address() == 0 || (step.op.verb == Verb::copy && step.there() == 0)))
-    return fail(TW_ERR_INVALID, "the buffer is NULL");
-  if (options.signal != nullptr) {
-    if (Status s = set_signal(step.op, *step.endpoint, options); is_error(s)) return s;
-  }
-  if (options.increment != 0 && step.op.verb == Verb::put && options.signal == nullptr)
-    return fail(TW_ERR_INVALID, "the option `increment` of tw_plan_put is of its signal's value: name the signal, too");
-  if (options.after_count != 0 && options.after_steps == nullptr)
-    return fail(TW_ERR_INVALID, "after_steps is NULL, after_count is %zu", options.after_count);
-  for (size_t i = 0; i < options.after_count; ++i) {
-    if (options.after_steps[i] >= steps.size())
-      return fail(TW_ERR_INVALID, "step %zu comes after step %u, which is not there yet", steps.size(), options.after_steps[i]);
-  }
-  if (step.op.remote != nullptr) {
-    step.op.remote_layout = options.remote_layout;
-    if (Status s = check_range(step.op, access_of(step.op.verb)); is_error(s)) return s;
-  }
-  if (step.op.remote != nullptr) step.op.remote->references.fetch_add(1, std::memory_order_relaxed);
-  for (const ReduceSource& source : step.sources) {
-    if (source.region != nullptr) source.region->references.fetch_add(1, std::memory_order_relaxed);
-  }
-  if (step.op.signal != nullptr) step.op.signal->references.fetch_add(1, std::memory_order_relaxed);
-  step.increment = options.increment;
-  step.op.layout = options.layout != nullptr && !options.layout->contiguous() ? options.layout : nullptr;
-  step.op.remote_layout =
-      options.remote_layout != nullptr && !options.remote_layout->contiguous() ? options.remote_layout : nullptr;
-  if (options.layout != nullptr && step.op.layout == nullptr) step.start = static_cast<uint64_t>(options.layout->start);
-  step.op.address += step.start;
-  if (options.remote_layout != nullptr && step.op.remote_layout == nullptr) {
-    step.op.remote_offset += static_cast<uint64_t>(options.remote_layout->start);
-  }
-  retain(step.op.layout);
-  retain(step.op.remote_layout);
-  step.after.assign(options.after_steps, options.after_steps + options.after_count);
-  if (number != nullptr) *number = static_cast<uint32_t>(steps.size());
-  steps.push_back(std::move(step));
-  return TW_OK;
+tw_plan::tw_plan(Proxy& of, const PlanOptions& options)
+    : proxy(of),
+      place_(options.place),
+      resolved_(list_),
+      program_(list_, resolved_, options.blocks),
+      failure_(list_, resolved_, program_, channels_),
+      carried_(of, list_, resolved_, failure_),
+      channels_(of, list_, resolved_, runs_, options.kept),
+      runs_(of, list_, resolved_, program_, failure_, carried_, channels_, versions_, options.timeout_ns, options.kept) {
+  proxy.users_.fetch_add(1);
+  proxy.context.traffic.add(runs_.moved());
 }
 
 tw_plan::~tw_plan() {
-  proxy.abandon(owed);
-  for (PlanStep& step : steps) {
-    thalweg::impl::release(step.op.layout);
-    thalweg::impl::release(step.op.remote_layout);
-    drop(step.op.remote);
-    drop(step.op.signal);
-    for (const ReduceSource& source : step.sources) drop(source.region);
-  }
-  proxy.context.traffic.remove(moved_);
+  channels_.abandon();
+  list_.clear();
+  proxy.context.traffic.remove(runs_.moved());
   proxy.users_.fetch_sub(1);
+}
+
+Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* number) {
+  if (Status s = born.check("plan"); is_error(s)) return s;
+  if (prepared_) return fail(TW_ERR_INVALID, "the plan is prepared: steps are added before that; make another plan");
+  return list_.add(std::move(step), options, number);
+}
+
+Status tw_plan::prepare(uint64_t limit_ns) {
+  if (Status s = born.check("plan"); is_error(s)) return s;
+  if (list_.empty()) return fail(TW_ERR_INVALID, "the plan has no steps");
+  if (prepared_) {
+    if (Status s = at_rest(); is_error(s)) return s;
+    // Whatever the two ends think of their channels, they begin anew; once, where several plans use them.
+    channels_.fail_ends(TW_ERR_STALE, "a plan that uses the channel was prepared again");
+  }
+  if (Status s = release(); is_error(s)) return s;
+  const Deadline deadline(limit_ns == 0 ? 30 * kSecond : limit_ns);
+  if (Status s = choose_executor(list_, place_, proxy, &executor_); is_error(s)) return s;
+  if (executor_->device() != nullptr && !kernels_wait_) kernels_wait_.emplace();
+  if (const Status status = prepare_parts(deadline); is_error(status)) {
+    const std::string why = last_error();
+    release();
+    set_last_error(why);
+    return status;
+  }
+  prepared_ = true;
+  return TW_OK;
+}
+
+Status tw_plan::prepare_parts(const Deadline& deadline) {
+  if (Status s = failure_.allocate(*executor_, list_.size()); is_error(s)) return s;
+  if (Status s = resolved_.resolve(*executor_); is_error(s)) return s;
+  if (Status s = channels_.open(*executor_, deadline); is_error(s)) return s;
+  if (Status s = carried_.make(*executor_); is_error(s)) return s;
+  if (Status s = program_.build(*executor_); is_error(s)) return s;
+  runs_.begin(*executor_);
+  resolved_.name_peers();
+  return TW_OK;
+}
+
+Status tw_plan::release() {
+  if (prepared_) failure_.tell();
+  if (Status s = carried_.unwatch(); is_error(s)) return s;
+  for (const Resolved& one : resolved_) {
+    if (one.channel != nullptr && one.recv_buffer >= 0) channels_.owe(one.channel, static_cast<uint16_t>(one.recv_buffer));
+  }
+  for (const Outdated& one : versions_.outdated()) {
+    if (one.channel != nullptr) channels_.owe(one.channel, one.recv_buffer);
+  }
+  channels_.leave(prepared_);
+  channels_.take_back();
+  if (executor_ != nullptr) executor_->settle();  // a wait that was ended may have closed this program
+  resolved_.release();
+  program_.release();
+  for (const Outdated& one : versions_.outdated()) {
+    executor_->own().free(one.placed.first, one.placed.second);
+    executor_->own().free(one.table.first, one.table.second);
+  }
+  failure_.release();
+  prepared_ = false;
+  carried_.release();
+  runs_.release();
+  versions_.release();
+  return TW_OK;
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The channels of a plan: found, opened, with a receive buffer for every receive.
+#include "plans/plan_channels.hpp"
+
 #include <algorithm>
 
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
-#include "plans/plan.hpp"
+#include "plans/plan_run.hpp"
 
 using namespace thalweg::impl;
 
@@ -20,24 +22,23 @@ Status missing(const PlanStep& step, const char* what) {
 
 }  // namespace
 
-Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
-  const PlanStep& step = steps[index];
-  Resolved& out = resolved[index];
+Status PlanChannels::find(size_t index, const Deadline& deadline) {
+  const PlanStep& step = list_[index];
+  Resolved& out = resolved_[index];
   if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
   Proxy::Route route;
-  const Status found = proxy.await_route(*step.endpoint, deadline, &route);
+  const Status found = proxy_.await_route(*step.endpoint, deadline, &route);
   if (is_error(found)) return found;
   if (found != TW_OK) return missing(step, "the peer has not prepared its end, or does not progress its worker");
   const bool sends = step.op.verb == Verb::send;
-  const std::lock_guard lock(proxy.mutex());
+  const std::lock_guard lock(proxy_.mutex());
   out.peer = route.peer;
   Channel* channel = nullptr;
-  if (Status s = proxy.channel(route, sends, step.op.tag, *executor, &channel); is_error(s)) return s;
-  const bool known =
-      std::any_of(channels.begin(), channels.end(), [=](const ChannelUse& use) { return use.channel == channel; });
+  if (Status s = proxy_.channel(route, sends, step.op.tag, *executor_, &channel); is_error(s)) return s;
+  const bool known = std::any_of(uses_.begin(), uses_.end(), [=](const ChannelUse& use) { return use.channel == channel; });
   if (!known) {
-    if (Status s = channel->add(this, false); is_error(s)) return s;
-    channels.push_back({channel, index});
+    if (Status s = channel->add(&runs_, false); is_error(s)) return s;
+    uses_.push_back({channel, index});
   }
   out.channel = channel;
   if (sends || out.proxied) return TW_OK;
@@ -48,42 +49,43 @@ Status tw_plan::find_channel(size_t index, const Deadline& deadline) {
 }
 
 /// A buffer that the executor does not reach makes the whole channel go by the host.
-Status tw_plan::start_channels() {
-  const std::lock_guard lock(proxy.mutex());
-  for (ChannelUse& use : channels) {
-    const auto bad = std::find_if(resolved.begin(), resolved.end(),
+Status PlanChannels::start() {
+  const std::lock_guard lock(proxy_.mutex());
+  for (ChannelUse& use : uses_) {
+    const auto bad = std::find_if(resolved_.begin(), resolved_.end(),
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
-    const bool reachable = bad == resolved.end();
-    const bool packs = std::any_of(resolved.begin(), resolved.end(), [&](const Resolved& one) {
+    const bool reachable = bad == resolved_.end();
+    const bool packs = std::any_of(resolved_.begin(), resolved_.end(), [&](const Resolved& one) {
       return one.channel == use.channel && one.local.facts.prefers_packing();
     });
     if (use.channel->state() == Channel::State::proxied) use.found = use.channel->epoch();
     const Status status =
-        use.channel->start(this, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept, packs);
+        use.channel->start(&runs_, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept_, packs);
     if (is_error(status)) return status;
   }
   return TW_OK;
 }
 
-Status tw_plan::open_channels(const Deadline& deadline) {
+Status PlanChannels::open(Executor& executor, const Deadline& deadline) {
+  executor_ = &executor;
   // Every peer is greeted before any is waited for: in a ring each one waits for the next.
-  for (const PlanStep& step : steps) {
+  for (const PlanStep& step : list_) {
     if (!uses_channel(step)) continue;
     Proxy::Route route;
     if (Status s = thalweg::impl::check(step.endpoint); is_error(s)) return s;
-    static_cast<void>(proxy.route(*step.endpoint, &route));  // find_channel() gets the same status
+    static_cast<void>(proxy_.route(*step.endpoint, &route));  // find() gets the same status
   }
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (!uses_channel(steps[i])) continue;
-    if (Status s = find_channel(i, deadline); is_error(s)) return s;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (!uses_channel(list_[i])) continue;
+    if (Status s = find(i, deadline); is_error(s)) return s;
   }
-  if (Status s = start_channels(); is_error(s)) return s;
-  proxy.hurry();
-  return await_channels(deadline);
+  if (Status s = start(); is_error(s)) return s;
+  proxy_.hurry();
+  return await_open(deadline);
 }
 
-Status tw_plan::settled(size_t index) const {
-  const Resolved& one = resolved[index];
+Status PlanChannels::settled(size_t index) const {
+  const Resolved& one = resolved_[index];
   if (one.channel == nullptr) return TW_OK;
   if (Status s = one.channel->settled(one.recv_buffer); s != TW_OK) return s;
   if (one.channel->state() == Channel::State::mapped && one.proxied)
@@ -92,11 +94,11 @@ Status tw_plan::settled(size_t index) const {
 }
 
 /// Of a channel whose buffers here are reached.
-std::string tw_plan::why_carried(const Channel& channel) const {
-  const auto earlier = std::find_if(channels.begin(), channels.end(), [&](const ChannelUse& use) {
+std::string PlanChannels::why_carried(const Channel& channel) const {
+  const auto earlier = std::find_if(uses_.begin(), uses_.end(), [&](const ChannelUse& use) {
     return use.channel == &channel && use.found == channel.epoch();
   });
-  if (earlier == channels.end() || channel.hopeless()) return channel.why();
+  if (earlier == uses_.end() || channel.hopeless()) return channel.why();
   return "the channel was opened so for an earlier plan, and is used: destroy the plans of both sides that use it, or use "
          "another channel (then: " +
          channel.why() + ")";
@@ -104,35 +106,35 @@ std::string tw_plan::why_carried(const Channel& channel) const {
 
 /// All channels are open at the same time, and so are the plans at their other ends: then, and not before, the plan relies on
 /// them. Until then it waits again for one that is opened again, and sends its round again.
-Status tw_plan::join_channels(size_t* waits_for, const char** what) {
-  for (size_t i = 0; i < steps.size(); ++i) {
+Status PlanChannels::join(size_t* waits_for, const char** what) {
+  for (size_t i = 0; i < list_.size(); ++i) {
     const Status status = settled(i);
-    const bool asks = resolved[i].channel != nullptr && resolved[i].channel->asks();
+    const bool asks = resolved_[i].channel != nullptr && resolved_[i].channel->asks();
     *waits_for = i;
     *what = asks ? "plans of the peer use it in another way: destroy them there, or use another channel"
                  : "the peer has not prepared its end";
     if (status != TW_OK) return status;
   }
-  for (ChannelUse& use : channels) {
+  for (ChannelUse& use : uses_) {
     if (use.channel->sender || use.told == use.channel->epoch()) continue;
     use.told = use.channel->epoch();
-    kept ? use.channel->tell_every_round() : use.channel->tell_round();
+    kept_ ? use.channel->tell_every_round() : use.channel->tell_round();
   }
   const auto counts = [this](const ChannelUse& use) {
-    return !kept && use.channel->sender && use.channel->state() == Channel::State::mapped;
+    return !kept_ && use.channel->sender && use.channel->state() == Channel::State::mapped;
   };
-  for (const ChannelUse& use : channels) {
+  for (const ChannelUse& use : uses_) {
     *waits_for = use.step;
     *what = "the peer has not prepared the plan that goes with this one";
     if (counts(use) && !use.channel->round_ready()) return TW_IN_PROGRESS;
   }
-  for (ChannelUse& use : channels) {
+  for (ChannelUse& use : uses_) {
     use.epoch = use.channel->epoch();
     use.taken = counts(use);
     if (use.taken) use.channel->take_round();
-    use.channel->rely(this);
+    use.channel->rely(&runs_);
   }
-  for (Resolved& one : resolved) {
+  for (Resolved& one : resolved_) {
     if (one.channel == nullptr || one.channel->state() == Channel::State::mapped) continue;
     if (!one.proxied) one.why = why_carried(*one.channel);
     one.local.facts.mapped = false;
@@ -142,41 +144,76 @@ Status tw_plan::join_channels(size_t* waits_for, const char** what) {
   return TW_OK;
 }
 
-Status tw_plan::await_channels(const Deadline& deadline) {
-  std::unique_lock lock(proxy.mutex());
-  for (;;) {
-    size_t waits_for = 0;
-    const char* what = nullptr;
-    const Status status = join_channels(&waits_for, &what);
-    if (status != TW_IN_PROGRESS) return status;
-    if (Status s = Proxy::check_peer(*steps[waits_for].endpoint); is_error(s)) return s;
-    if (deadline.passed()) return missing(steps[waits_for], what);
-    if (Status s = interrupted(); is_error(s)) return s;
-    proxy.await_change(lock, [this] { progress_workers(); });
+void PlanChannels::progress_workers() {
+  tw_worker* last = nullptr;
+  for (const PlanStep& step : list_) {
+    if (step.endpoint == nullptr || step.endpoint->worker == last) continue;
+    last = step.endpoint->worker;
+    tw_worker_progress(last);
   }
 }
 
-Status tw_plan::await_recv_buffer(size_t index, const Deadline& deadline) {
-  std::unique_lock lock(proxy.mutex());
+Status PlanChannels::await_open(const Deadline& deadline) {
+  std::unique_lock lock(proxy_.mutex());
+  for (;;) {
+    size_t waits_for = 0;
+    const char* what = nullptr;
+    const Status status = join(&waits_for, &what);
+    if (status != TW_IN_PROGRESS) return status;
+    if (Status s = Proxy::check_peer(*list_[waits_for].endpoint); is_error(s)) return s;
+    if (deadline.passed()) return missing(list_[waits_for], what);
+    if (Status s = interrupted(); is_error(s)) return s;
+    proxy_.await_change(lock, [this] { progress_workers(); });
+  }
+}
+
+Status PlanChannels::await_recv_buffer(size_t index, const Deadline& deadline) {
+  std::unique_lock lock(proxy_.mutex());
   Status status;
   while ((status = settled(index)) == TW_IN_PROGRESS) {
-    if (Status s = Proxy::check_peer(*steps[index].endpoint); is_error(s)) return s;
-    if (deadline.passed()) return missing(steps[index], "the peer has not answered to the new buffer");
+    if (Status s = Proxy::check_peer(*list_[index].endpoint); is_error(s)) return s;
+    if (deadline.passed()) return missing(list_[index], "the peer has not answered to the new buffer");
     if (Status s = interrupted(); is_error(s)) return s;
-    proxy.await_change(lock, [this] { progress_workers(); });
+    proxy_.await_change(lock, [this] { progress_workers(); });
   }
   return status;
 }
 
 /// Prepared again, or not at all: returns the rounds that were sent and taken, for the next plan of the channel.
-void tw_plan::leave_channels() {
-  const std::lock_guard lock(proxy.mutex());
-  owner_words_ = {};
-  for (const ChannelUse& use : channels) {
-    if (!prepared && use.told != 0 && !kept) use.channel->untell_round(use.told);
+void PlanChannels::leave(bool prepared) {
+  const std::lock_guard lock(proxy_.mutex());
+  runs_.forget_owner_words();
+  for (const ChannelUse& use : uses_) {
+    if (!prepared && use.told != 0 && !kept_) use.channel->untell_round(use.told);
     if (!prepared && use.taken) use.channel->return_round(use.epoch);
-    if (!prepared && use.epoch != 0 && !kept) use.channel->relied_in_vain(use.epoch);
-    use.channel->remove(this);
+    if (!prepared && use.epoch != 0 && !kept_) use.channel->relied_in_vain(use.epoch);
+    use.channel->remove(&runs_);
   }
-  channels.clear();
+  uses_.clear();
+}
+
+void PlanChannels::fail_ends(Status status, const std::string& why) {
+  const std::lock_guard lock(proxy_.mutex());
+  for (const ChannelUse& use : uses_) use.channel->fail_end(use.epoch, status, why);
+}
+
+/// A channel is an ordered pipe: another queue takes it over only when the plans that use it have nothing more to do. They are
+/// asked, not the queue: it may be a stream that is not there any more.
+Status PlanChannels::claim(Queue* queue) {
+  const auto claimed = [queue](const ChannelUse& use) { return use.channel->queue.load(std::memory_order_relaxed) == queue; };
+  if (std::all_of(uses_.begin(), uses_.end(), claimed)) return TW_OK;
+  const std::lock_guard lock(proxy_.mutex());
+  for (const ChannelUse& use : uses_) {
+    const Queue* const other = use.channel->queue;
+    if (other == nullptr || other == queue) continue;
+    for (const Channel::User* user : use.channel->users()) {
+      const Status status = user->runs_over();
+      if (status == TW_OK) continue;
+      if (is_error(status)) return status;
+      return fail(TW_ERR_BUSY, "channel %llu is in use by another queue: order the queues, or use another channel",
+                  static_cast<unsigned long long>(use.channel->name.tag));
+    }
+  }
+  for (const ChannelUse& use : uses_) use.channel->queue = queue;
+  return TW_OK;
 }

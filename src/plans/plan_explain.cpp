@@ -31,21 +31,21 @@ bool moves(const PlanStep& step) {
 }  // namespace
 
 std::string tw_plan::explain() const {
-  std::string text = "plan of " + std::to_string(steps.size()) + " steps, run by " +
-                     (executor != nullptr ? executor->name() : std::string("?")) + "\n";
+  std::string text = "plan of " + std::to_string(list_.size()) + " steps, run by " +
+                     (executor_ != nullptr ? executor_->name() : std::string("?")) + "\n";
   std::map<std::string, size_t> said;  // tables, and whose they are
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const PlanStep& step = steps[i];
+  for (size_t i = 0; i < list_.size(); ++i) {
+    const PlanStep& step = list_[i];
     text += "  " + std::to_string(i) + " " + name_of(step.op.verb) + " " + std::to_string(step.op.length) + " bytes";
     if (step.op.verb == Verb::send || step.op.verb == Verb::recv) text += ", channel " + std::to_string(step.op.tag);
     text += ": ";
-    if (i >= resolved.size()) {
+    if (i >= resolved_.size()) {
       text += "not prepared\n";
       continue;
     }
-    const Resolved& how = resolved[i];
+    const Resolved& how = resolved_[i];
     text += how.proxied ? "by the host: " + how.why : std::string("mapped");
-    const Way way = way_of_step(executor->device() != nullptr, step.op.verb == Verb::get);
+    const Way way = way_of_step(executor_->device() != nullptr, step.op.verb == Verb::get);
     if (moves(step) && !how.proxied) text += std::string(", way: ") + name_of(way);
     text += "\n";
     const std::string tables = tables_of(step, how);
@@ -53,5 +53,5 @@ std::string tw_plan::explain() const {
     const auto [known, first] = said.emplace(tables, i);
     text += first ? tables : "    as of step " + std::to_string(known->second) + "\n";
   }
-  return text + explain_waits();
+  return prepared_ ? text + runs_.explain_waits() : text;
 }

@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that the proxy's worker runs for the executor: the ordinary operations, host-triggered.
+#include "plans/plan_proxied.hpp"
+
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
-#include "plans/plan.hpp"
 
 using namespace thalweg::impl;
 
+namespace {
+
+/// What is done with the other memories of what is carried.
+void carry_along(Resolved& one) {
+  for (Reaching* const other : {&one.local, &one.remote.how, &one.signal.how}) {
+    if (other->asked && other->route() < PreparedRoute::carried) other->facts.along = other->facts.carriable;
+  }
+}
+
+}  // namespace
+
 /// The region's key once more, for the connection between the proxies.
-Status tw_plan::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out) {
+Status CarriedSteps::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out) {
   std::byte key[kKeySize];
   size_t length = sizeof key;
   if (Status s = write_key(region.key, key, &length); is_error(s)) return s;
@@ -18,10 +30,10 @@ Status tw_plan::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool sig
 }
 
 /// One run of a proxied step: its record, with this run's buffer and value, between the proxies' workers.
-Status tw_plan::post(size_t index, const Proxied& self, const Completion& completion) {
-  const Resolved& how = resolved[index];
+Status CarriedSteps::post(size_t index, const Proxied& self, const Completion& completion) {
+  const Resolved& how = resolved_[index];
   tw_endpoint* const endpoint = how.peer->endpoint;
-  OpDesc op = steps[index].op;
+  OpDesc op = list_[index].op;
   op.peer = endpoint->peer ? &*endpoint->peer : nullptr;
   op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only after `done`
   (op.verb == Verb::atomic ? op.operand : op.signal_value) = *self.value;
@@ -36,12 +48,12 @@ Status tw_plan::post(size_t index, const Proxied& self, const Completion& comple
   return start_prepared(*endpoint, op, completion);
 }
 
-Status tw_plan::make_proxied(size_t index) {
-  PlanStep& step = steps[index];
-  Resolved& out = resolved[index];
+Status CarriedSteps::make_step(const Executor& executor, size_t index) {
+  const PlanStep& step = list_[index];
+  Resolved& out = resolved_[index];
   if (out.peer == nullptr) {
     Proxy::Route route;
-    const Status found = proxy.await_route(*step.endpoint, Deadline(10 * kSecond), &route);
+    const Status found = proxy_.await_route(*step.endpoint, Deadline(10 * kSecond), &route);
     if (is_error(found)) return found;
     if (found != TW_OK) {
       return fail(TW_ERR_TIMED_OUT,
@@ -60,22 +72,40 @@ Status tw_plan::make_proxied(size_t index) {
       return s;
   }
   out.step = std::make_unique<Proxied>();
-  out.step->ring = abort_word + 1 + kProxiedWords * index;
+  out.step->ring = failure_.proxied_words(index);
   out.step->done = out.step->ring + 1;
   out.step->value = out.step->ring + 2;
   out.step->address = out.step->ring + 3;
   out.step->failed = [this, index](Status status, const char* why) {
     // A lost peer's memory is stale, too; its loss is the better error.
     const std::string text = why;  // may be last_error()
-    const Status state = tw_endpoint_state(resolved[index].peer->endpoint);
-    fail_run(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
+    const Status state = tw_endpoint_state(resolved_[index].peer->endpoint);
+    failure_.fail_step(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
   };
   out.step->post = [this, index](const Proxied& self, const Completion& completion) { return post(index, self, completion); };
-  proxy.watch(out.step.get());
-  if (carried == nullptr) carried = std::make_shared<Carried>(proxy);
-  carried->steps.push_back(out.step.get());
-  if (executor->device() == nullptr) return TW_OK;  // the thread that runs the plan progresses it
+  proxy_.watch(out.step.get());
+  if (carried_ == nullptr) carried_ = std::make_shared<Carried>(proxy_);
+  carried_->steps.push_back(out.step.get());
+  if (executor.device() == nullptr) return TW_OK;  // the thread that runs the plan progresses it
   warn_once(("plan-proxied-" + out.why).c_str(),
             "a step of a plan (" + std::string(name_of(step.op.verb)) + ") is carried by the host: " + out.why);
+  return TW_OK;
+}
+
+Status CarriedSteps::make(const Executor& executor) {
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (!resolved_[i].proxied) continue;
+    carry_along(resolved_[i]);
+    if (Status s = make_step(executor, i); is_error(s)) return at_step(i, list_[i], s);
+  }
+  return TW_OK;
+}
+
+Status CarriedSteps::unwatch() {
+  for (Resolved& one : resolved_) {
+    if (one.step == nullptr) continue;
+    if (Status s = proxy_.unwatch(one.step.get()); is_error(s)) return s;
+    one.step.reset();
+  }
   return TW_OK;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of a prepared plan, and how they failed.
+#include "plans/plan_run.hpp"
+
 #include <algorithm>
 
 #include "core/c_checks.hpp"
@@ -9,101 +10,43 @@
 using namespace thalweg::impl;
 namespace device = thalweg::device;
 
-std::string thalweg::impl::text_of(const tw_plan& plan, const device::Failure& failure) {
-  const auto code = static_cast<Status>(failure.code);
-  if (code == TW_ERR_CLOSED) return "a queue ended, or broke, before it had run what it was given. Prepare the plan again";
-  if (failure.what >= plan.owner.size()) return status_name(code);
-  const uint32_t index = plan.owner[failure.what];
-  const PlanStep& step = plan.steps[index];
-  std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
-  if (plan.resolved[index].channel != nullptr) text += ", channel " + std::to_string(step.op.tag);
-  text += ")";
-  if (const uint64_t id = plan.resolved[index].peer_id; id != 0) {
-    char peer[64];
-    std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(id));
-    text += peer;
-  }
-  if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
-  const bool waited = code == TW_ERR_TIMED_OUT;
-  text += waited ? ": nothing came in time" : std::string(": ") + status_name(code);
-  return text + "; waited for " + std::to_string(failure.expected) + ", found " + std::to_string(failure.found) +
-         ". The plan does nothing more until it is prepared again";
-}
-
-Status tw_plan::failure_now() {
-  if (failure == nullptr) return TW_OK;
-  // acquire: the record was filled in before its code
-  auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&failure->code, __ATOMIC_ACQUIRE)));
-  const bool recorded = is_error(code);
-  if (!recorded) code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word, __ATOMIC_ACQUIRE)));
-  if (!is_error(code)) return TW_OK;
-  std::string text;
-  {
-    const std::lock_guard lock(mutex);
-    text = proxy_why.empty() && !recorded ? channel_why : proxy_why;
-  }
-  if (code != TW_ERR_BUSY) {  // the peers' waits end too
-    const std::lock_guard proxies(proxy.mutex());
-    for (const ChannelUse& use : channels)
-      use.channel->fail_end(use.epoch, code, text.empty() ? "a plan at the peer failed" : text);
-  }
-  if (text.empty()) text = text_of(*this, *failure);
-  return fail(code, "%s", text.c_str());
-}
-
-Status tw_plan::check() {
-  {
-    const std::lock_guard lock(mutex);
-    if (told) return TW_OK;
-  }
-  const Status status = failure_now();
-  const std::lock_guard lock(mutex);
-  told = is_error(status);
-  return status;
-}
-
-/// A channel is an ordered pipe: another queue takes it over only when the plans that use it have nothing more to do. They are
-/// asked, not the queue: it may be a stream that is not there any more.
-Status tw_plan::claim_channels(Queue* queue) {
-  const auto claimed = [queue](const ChannelUse& use) { return use.channel->queue.load(std::memory_order_relaxed) == queue; };
-  if (std::all_of(channels.begin(), channels.end(), claimed)) return TW_OK;
-  const std::lock_guard lock(proxy.mutex());
-  for (const ChannelUse& use : channels) {
-    const Queue* const other = use.channel->queue;
-    if (other == nullptr || other == queue) continue;
-    for (const Channel::User* user : use.channel->users()) {
-      const Status status = user->runs_over();
-      if (status == TW_OK) continue;
-      if (is_error(status)) return status;
-      return fail(TW_ERR_BUSY, "channel %llu is in use by another queue: order the queues, or use another channel",
-                  static_cast<unsigned long long>(use.channel->name.tag));
-    }
-  }
-  for (const ChannelUse& use : channels) use.channel->queue = queue;
-  return TW_OK;
-}
-
-ProgramRun tw_plan::run_of() const {
-  ProgramRun run;
-  run.steps = program;
-  run.after = program_after;
-  run.placed = placed;
-  run.state = state;
-  run.guard = {poison_of(state), failure, reinterpret_cast<const device::u64*>(abort_word), limit_ns()};
-  run.shape = shape;
-  if (executor->device() == nullptr) run.carrier = carried;
+ProgramRun PlanRuns::run() const {
+  ProgramRun run = program_.run();
+  run.guard = {poison_of(run.state), failure_.record(), reinterpret_cast<const device::u64*>(failure_.abort_word()), limit_ns_};
+  if (executor_->device() == nullptr) run.carrier = carried_.carrier();
   return run;
 }
 
+void PlanRuns::begin(Executor& executor) {
+  executor_ = &executor;
+  note_moves();
+  take_program();
+  const std::lock_guard lock(proxy_.mutex());
+  owner_words_ = program_.owner_words();
+}
+
+void PlanRuns::take_program() {
+  ahead_ = waits_ahead(list_, resolved_, *executor_);
+  host_run_.reset();
+}
+
+void PlanRuns::release() {
+  under_way_ = false;
+  host_run_.reset();
+  if (own_queue_ != nullptr) proxy_.forget(own_queue_.get());
+  own_queue_.reset();
+  last_queue_ = nullptr;
+}
+
 /// Steps that the runner moves itself: sends, puts, gets and atomic operations.
-void tw_plan::note_moves() {
+void PlanRuns::note_moves() {
   moves_.clear();
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const PlanStep& step = steps[i];
+  for (size_t i = 0; i < list_.size(); ++i) {
+    const PlanStep& step = list_[i];
     const bool moves =
         step.op.verb == Verb::send || step.op.verb == Verb::put || step.op.verb == Verb::get || step.op.verb == Verb::atomic;
-    if (!moves || resolved[i].proxied || step.op.length == 0) continue;
-    const Way way = way_of_step(executor->device() != nullptr, step.op.verb == Verb::get);
+    if (!moves || resolved_[i].proxied || step.op.length == 0) continue;
+    const Way way = way_of_step(executor_->device() != nullptr, step.op.verb == Verb::get);
     auto at = std::find_if(moves_.begin(), moves_.end(), [way](const Moves& one) { return one.way == way; });
     if (at == moves_.end()) at = moves_.insert(at, {way, {}});
     ++at->each.operations;
@@ -111,36 +54,44 @@ void tw_plan::note_moves() {
   }
 }
 
-void tw_plan::count_run() {
+void PlanRuns::count_run() {
   for (const Moves& one : moves_) moved_.count(one.way, one.each.bytes, one.each.operations);
 }
 
 Status tw_plan::trigger(tw_queue* on) {
-  if (!prepared) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
-  if (Status s = failure_now(); is_error(s)) return s;
-  if (on == nullptr) return trigger_by_host();
-  if (&on->executor != executor) {
-    return fail(TW_ERR_INVALID, "the plan is run by %s, and this queue belongs to %s", executor->name().c_str(),
+  if (!prepared_) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
+  if (Status s = failure_.any() ? failure_.now() : Status{TW_OK}; is_error(s)) return s;
+  if (on == nullptr) return runs_.start_by_host();
+  if (&on->executor != executor_) {
+    return fail(TW_ERR_INVALID, "the plan is run by %s, and this queue belongs to %s", executor_->name().c_str(),
                 on->executor.name().c_str());
   }
-  if (Status s = claim_channels(on->queue.get()); is_error(s)) return s;
-  if (Status s = enqueue(*on); is_error(s)) return s;
-  if (last_queue != on) on->note(*this);
-  last_queue = on;
-  if (carried != nullptr && executor->device() != nullptr) proxy.hurry();
+  const bool known = runs_.last_queue() == on;
+  if (Status s = runs_.start(*on); is_error(s)) return s;
+  if (!known) on->note(*this);
   return TW_OK;
 }
 
-Status tw_plan::enqueue(tw_queue& on) {
+Status PlanRuns::start(tw_queue& on) {
+  if (!channels_.uses().empty()) {
+    if (Status s = channels_.claim(on.queue.get()); is_error(s)) return s;
+  }
+  if (Status s = enqueue(on); is_error(s)) return s;
+  last_queue_ = &on;
+  if (carried_.carrier() != nullptr && executor_->device() != nullptr) proxy_.hurry();
+  return TW_OK;
+}
+
+Status PlanRuns::enqueue(tw_queue& on) {
   const std::lock_guard order(on.order);
   const bool captured = on.queue->capture_state() != CaptureState::none;
-  waited_ahead = !captured && waits_by_memory(on);
-  if (waited_ahead) {
+  waited_ahead_ = !captured && waits_by_memory(on);
+  if (waited_ahead_) {
     if (Status s = on.rows->enqueue(*this); is_error(s)) return s;
   }
-  if (!captured) runs_due->fetch_add(1);
-  if (Status s = on.queue->run(run_of()); is_error(s)) {
-    if (!captured) runs_due->fetch_sub(1);
+  if (!captured) versions_.runs()->fetch_add(1);
+  if (Status s = on.queue->run(run()); is_error(s)) {
+    if (!captured) versions_.runs()->fetch_sub(1);
     return s;
   }
   count_messages(!captured);
@@ -149,57 +100,57 @@ Status tw_plan::enqueue(tw_queue& on) {
     return TW_OK;
   }
   if (on.of_stream) {
-    version->for_good = true;
+    versions_.newest()->for_good = true;
   } else {
-    ++on.captured[version];
+    ++on.captured[versions_.newest()];
   }
   return TW_OK;
 }
 
-Status tw_plan::trigger_by_host() {
-  if (under_way) return fail(TW_ERR_BUSY, "the plan is still running: wait for it with tw_plan_finish");
+Status PlanRuns::start_by_host() {
+  if (under_way_) return fail(TW_ERR_BUSY, "the plan is still running: wait for it with tw_plan_finish");
   Status status = TW_IN_PROGRESS;
-  if (executor->device() == nullptr) {
-    if (Status s = claim_channels(nullptr); is_error(s)) return s;
-    if (host_run == nullptr) host_run = std::make_unique<HostProgram>(run_of());
-    runs_due->fetch_add(1);
-    if (Status s = host_run->start(); is_error(s)) {
-      runs_due->fetch_sub(1);
+  if (executor_->device() == nullptr) {
+    if (Status s = channels_.claim(nullptr); is_error(s)) return s;
+    if (host_run_ == nullptr) host_run_ = std::make_unique<HostProgram>(run());
+    versions_.runs()->fetch_add(1);
+    if (Status s = host_run_->start(); is_error(s)) {
+      versions_.runs()->fetch_sub(1);
       return s;
     }
-    status = host_run->advance();
+    status = host_run_->advance();
   } else {
-    if (own_queue == nullptr) {
-      if (Status s = executor->device()->make_queue(&own_queue); is_error(s)) return s;
+    if (own_queue_ == nullptr) {
+      if (Status s = executor_->device()->make_queue(&own_queue_); is_error(s)) return s;
     }
-    if (Status s = claim_channels(own_queue.get()); is_error(s)) return s;
-    runs_due->fetch_add(1);
-    if (Status s = own_queue->run(run_of()); is_error(s)) {
-      runs_due->fetch_sub(1);
+    if (Status s = channels_.claim(own_queue_.get()); is_error(s)) return s;
+    versions_.runs()->fetch_add(1);
+    if (Status s = own_queue_->run(run()); is_error(s)) {
+      versions_.runs()->fetch_sub(1);
       return s;
     }
     count_messages(true);
-    if (carried != nullptr) proxy.hurry();
+    if (carried_.carrier() != nullptr) proxy_.hurry();
   }
   count_run();
-  under_way = status == TW_IN_PROGRESS;
-  return is_error(status) ? failure_now() : Status{TW_OK};
+  under_way_ = status == TW_IN_PROGRESS;
+  return is_error(status) ? failure_.now() : Status{TW_OK};
 }
 
 /// Every launched block ends as part of a run that is counted, or in vain (devices/program/ownership.hpp). A run's last
 /// blocks are released after its count, so these are read last. Any thread, under the proxy's mutex or the user's
 /// own order of calls.
-Status tw_plan::runs_over() const {
+Status PlanRuns::runs_over() const {
   if (owner_words_.count == 0) return TW_OK;
   const auto load = [this](uint64_t* to, uint64_t from, size_t count) {
-    if (executor->device() != nullptr) return executor->load(to, from, count * sizeof *to);
+    if (executor_->device() != nullptr) return executor_->load(to, from, count * sizeof *to);
     for (size_t i = 0; i < count; ++i) to[i] = __atomic_load_n(reinterpret_cast<const uint64_t*>(from) + i, __ATOMIC_ACQUIRE);
     return Status{TW_OK};
   };
-  const uint64_t due = runs_due->load() * owner_words_.count;
+  const uint64_t due = versions_.runs()->load() * owner_words_.count;
   if (due == 0) return TW_OK;
   uint64_t runs = 0, vain = 0;
-  if (Status s = load(&runs, state + offsetof(device::ProgramState, runs), 1); is_error(s)) return s;
+  if (Status s = load(&runs, program_.state() + offsetof(device::ProgramState, runs), 1); is_error(s)) return s;
   if (runs * owner_words_.count < due) {
     if (Status s = load(&vain, owner_words_.words + device::kMostOwners * sizeof vain, 1); is_error(s)) return s;
     if (runs * owner_words_.count + vain < due) return TW_IN_PROGRESS;
@@ -210,37 +161,21 @@ Status tw_plan::runs_over() const {
   return std::any_of(words.begin(), words.end(), held) ? Status{TW_IN_PROGRESS} : Status{TW_OK};
 }
 
-Status tw_plan::at_rest() {
-  if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
+Status PlanRuns::at_rest() {
+  if (under_way_ && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
   if (Status s = await_rows(); is_error(s)) return s;
   const Status status = runs_over();
   if (status != TW_IN_PROGRESS) return status;
-  return fail(TW_ERR_BUSY, failed() ? "the plan has failed, and queues have more runs of it, which do nothing: synchronize them"
-                                    : "the plan is still running on a queue");
+  return fail(TW_ERR_BUSY, failure_.recorded()
+                               ? "the plan has failed, and queues have more runs of it, which do nothing: synchronize them"
+                               : "the plan is still running on a queue");
 }
 
-Status tw_plan::test() {
-  if (!under_way) return failure_now();
-  const Status status = executor->device() != nullptr ? own_queue->query() : host_run->advance();
+Status PlanRuns::test() {
+  if (!under_way_) return failure_.now();
+  const Status status = executor_->device() != nullptr ? own_queue_->query() : host_run_->advance();
   if (status == TW_IN_PROGRESS) return status;
-  under_way = false;
-  if (const Status failed = failure_now(); is_error(failed)) return failed;
+  under_way_ = false;
+  if (const Status failed = failure_.now(); is_error(failed)) return failed;
   return status;
-}
-
-void tw_plan::on_channel_failed(Status status, const std::string& why) {
-  {
-    const std::lock_guard lock(mutex);
-    if (channel_why.empty()) channel_why = why;
-  }
-  __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
-}
-
-/// A proxied step failed: the executor's wait ends, and the record has why. Any thread.
-void tw_plan::fail_run(uint32_t index, Status status, const char* why) {
-  {
-    const std::lock_guard lock(mutex);
-    proxy_why = "step " + std::to_string(index) + " (" + name_of(steps[index].op.verb) + "), carried by the host: " + why;
-  }
-  __atomic_store_n(abort_word, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }

@@ -25,7 +25,7 @@ Status check(const tw_queue* queue) {
 }
 
 Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out) {
-  Executor& executor = *plan.executor;
+  Executor& executor = *plan.executor();
   if (executor.device() == nullptr) {
     return fail(TW_ERR_INVALID, "the host runs this plan: trigger it on a queue of the place \"host\", or without a queue");
   }
@@ -95,7 +95,7 @@ tw_queue::~tw_queue() {
     delete plan;
   }
   for (tw_plan* plan : noted_) {
-    if (plan->last_queue == this) plan->last_queue = nullptr;
+    plan->forget(*this);
   }
   leave_captured();
   proxy.forget(queue.get());
@@ -158,7 +158,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
   if (const auto found = kept_.find(key); found != kept_.end()) {
     *out = found->second;
     found->second->set_value(0, value);
-    return found->second->told ? found->second->prepare(0) : Status{TW_OK};
+    return found->second->failure_told() ? found->second->prepare(0) : Status{TW_OK};
   }
   if (kept_.size() == kMostKept) {
     return fail(TW_ERR_LIMIT, "%zu different operations were used on this queue: prepare plans for them", kMostKept);
@@ -168,9 +168,10 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
                 "this operation was not used on the queue before, and preparing it cannot be captured: call it once "
                 "before the capture, or prepare a plan");
   }
-  auto plan = std::make_unique<tw_plan>(proxy);
-  plan->place = executor.name();
-  plan->kept = true;
+  PlanOptions asked;
+  asked.place = executor.name();
+  asked.kept = true;
+  auto plan = std::make_unique<tw_plan>(proxy, asked);
   if (Status s = plan->add(std::move(step), options, nullptr); is_error(s)) return s;
   if (Status s = plan->prepare(0); is_error(s)) return s;
   *out = plan.get();

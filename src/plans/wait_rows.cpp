@@ -21,9 +21,9 @@ uint64_t at(const uint64_t* word) { return reinterpret_cast<uint64_t>(word); }
 uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 bool reached(uint64_t word, uint64_t value) { return static_cast<int64_t>(word - value) >= 0; }
 
-bool ended_badly(const tw_plan& plan) { return load(plan.abort_word) != 0 || plan.failed(); }
-
 }  // namespace
+
+bool WaitRows::ended_badly(const PlanRuns& plan) { return load(plan.failure_.abort_word()) != 0 || plan.failure_.recorded(); }
 
 Status WaitRows::open() {
   uint64_t pinned = 0;
@@ -43,7 +43,7 @@ WaitRows::~WaitRows() {
   proxy_.unwatch(this);
   executor_.settle();
   forget_ended();
-  for (const Row& row : rows_) row.plan->rows.fetch_sub(1);  // the queue is broken: nothing runs there any more
+  for (const Row& row : rows_) row.plan->rows_.fetch_sub(1);  // the queue is broken: nothing runs there any more
   executor_.own().free(bar_, sizeof(uint64_t));
   executor_.pinned().free(at(words_), kWords * sizeof(uint64_t));
 }
@@ -51,7 +51,7 @@ WaitRows::~WaitRows() {
 /// Under the lock.
 void WaitRows::forget_ended() {
   for (; !rows_.empty() && reached(load(words_ + kEnded), rows_.front().number); rows_.pop_front())
-    rows_.front().plan->rows.fetch_sub(1);
+    rows_.front().plan->rows_.fetch_sub(1);
 }
 
 bool WaitRows::pending() {
@@ -60,26 +60,26 @@ bool WaitRows::pending() {
   return !rows_.empty();
 }
 
-Status WaitRows::enqueue(tw_plan& plan) {
+Status WaitRows::enqueue(PlanRuns& plan) {
   using Kind = WordOp::Kind;
   if (words_ == nullptr) {
     if (Status s = open(); is_error(s)) return s;
   }
   Row row{&plan, last_ + 1, {}};
   std::vector<WordOp> ops{{Kind::store, at(words_ + kBegun), row.number}};
-  for (const uint32_t step : plan.ahead.posts) {
-    const Resolved& how = plan.resolved[step];
+  for (const uint32_t step : plan.ahead_.posts) {
+    const Resolved& how = plan.resolved_[step];
     const uint64_t n = plan.message_of(step);
     ops.push_back({Kind::store, how.channel->credit(n), device::slot_word(n, static_cast<uint32_t>(how.recv_buffer))});
   }
-  for (const uint32_t step : plan.ahead.looks) {
+  for (const uint32_t step : plan.ahead_.looks) {
     const uint64_t n = plan.message_of(step);
-    row.looks.push_back({step, plan.resolved[step].channel->awaited(n), device::slot_word(n, 0)});
+    row.looks.push_back({step, plan.resolved_[step].channel->awaited(n), device::slot_word(n, 0)});
     ops.push_back({Kind::wait, row.looks.back().word, row.looks.back().wanted});
   }
   ops.push_back({Kind::wait, bar_, row.number});
   ops.push_back({Kind::store, at(words_ + kEnded), row.number});
-  plan.rows.fetch_add(1);
+  plan.rows_.fetch_add(1);
   {
     const std::lock_guard lock(mutex_);
     rows_.push_back(std::move(row));
@@ -90,7 +90,7 @@ Status WaitRows::enqueue(tw_plan& plan) {
     return status;
   }
   const std::lock_guard lock(mutex_);
-  plan.rows.fetch_sub(1);
+  plan.rows_.fetch_sub(1);
   rows_.pop_back();
   return status;
 }
@@ -117,7 +117,7 @@ unsigned WaitRows::watch() {
   if (!at_one) return 0;
   Row& row = rows_.front();
   const uint64_t now = monotonic_ns();
-  if (row.limit == 0) row.limit = now + row.plan->limit_ns();
+  if (row.limit == 0) row.limit = now + row.plan->limit_ns_;
   if (asked_ != 0) {
     answer(row, now);
   } else if (now < row.next_look || (now < row.limit && !ended_badly(*row.plan)) || is_error(ask(row))) {
@@ -167,29 +167,29 @@ Status WaitRows::let_go(const Row& row, size_t first) {
 
 /// Tells all plans that use them, and the peers. A channel that has failed already keeps its reason.
 void WaitRows::fail_channels(const Row& row, size_t missing) {
-  const tw_plan& plan = *row.plan;
-  auto status = static_cast<Status>(static_cast<int64_t>(load(plan.abort_word)));
+  const PlanRuns& plan = *row.plan;
+  auto status = static_cast<Status>(static_cast<int64_t>(load(plan.failure_.abort_word())));
   std::string why = "a plan that uses the channel has failed";
   const uint32_t step = row.looks[missing].step;
   if (!is_error(status)) {
-    device::Failure failure = *plan.failure;
-    if (!plan.failed()) {
+    device::Failure failure = *plan.failure_.record();
+    if (!plan.failure_.recorded()) {
       failure = {0,
                  TW_ERR_TIMED_OUT,
-                 plan.resolved[step].first,
+                 plan.resolved_[step].first,
                  row.looks[missing].wanted >> 16,
                  load(words_ + kFound + missing) >> 16,
                  {}};
     }
     status = static_cast<Status>(failure.code);
-    why = text_of(plan, failure);
+    why = plan.failure_.text_of(failure);
   }
-  for (const ChannelUse& use : plan.channels) use.channel->fail_end(use.epoch, status, why);
+  for (const ChannelUse& use : plan.channels_.uses()) use.channel->fail_end(use.epoch, status, why);
 }
 
-Status WaitRows::close_programs(const tw_plan& plan) {
+Status WaitRows::close_programs(const PlanRuns& plan) {
   std::vector<Copy> copies;
-  for (const ChannelUse& use : plan.channels) {
+  for (const ChannelUse& use : plan.channels_.uses()) {
     for (const Channel::User* user : use.channel->users()) {
       if (const Channel::OwnerWords owners = user->owner_words(); owners.count != 0)
         copies.push_back({owners.words, at(words_ + kShutOwners), owners.count * sizeof(uint64_t)});

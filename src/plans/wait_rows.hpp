@@ -22,11 +22,12 @@
 #include "devices/queue.hpp"
 #include "plans/executor.hpp"
 
-struct tw_plan;
-
 namespace thalweg::impl {
 
+class PlanList;
+class PlanRuns;
 class Proxy;
+class ResolvedSteps;
 
 /// Of a plan's run: numbers of its steps.
 struct WaitsAhead {
@@ -35,7 +36,7 @@ struct WaitsAhead {
   std::vector<uint32_t> looks;              // sends and receives that are waited for ahead; empty: there are none
 };
 /// What all of a prepared plan's doings wait for, whatever else each of them waits for.
-WaitsAhead waits_ahead(const tw_plan& plan);
+WaitsAhead waits_ahead(const PlanList& list, const ResolvedSteps& resolved, const Executor& executor);
 
 /// By TW_WAITS_AUTO, where a kernel's blocks could hold more than this part of the multiprocessors: programs have so many only
 /// when they move megabytes (devices/program.cpp), which hides what a row costs.
@@ -47,7 +48,7 @@ class WaitRows {
   WaitRows(Proxy& proxy, Executor& executor, Queue& queue) : proxy_(proxy), executor_(executor), queue_(queue) {}
   ~WaitRows();
   /// Ahead of a run that the caller enqueues next; it holds the queue's `order`.
-  Status enqueue(tw_plan& plan);
+  Status enqueue(PlanRuns& plan);
   /// Forgets rows that the queue is through with. True: there are others.
   bool pending();
   /// By the proxy's thread, under its mutex.
@@ -59,7 +60,7 @@ class WaitRows {
     uint64_t word, wanted;
   };
   struct Row {
-    tw_plan* plan;
+    PlanRuns* plan;
     uint64_t number;
     std::vector<Look> looks;
     uint64_t limit = 0;  // when it is over, monotonic ns; 0: not begun
@@ -71,7 +72,8 @@ class WaitRows {
   void answer(Row& row, uint64_t now);
   Status let_go(const Row& row, size_t missing);
   void fail_channels(const Row& row, size_t missing);
-  Status close_programs(const tw_plan& plan);
+  Status close_programs(const PlanRuns& plan);
+  static bool ended_badly(const PlanRuns& plan);
   Status set_bar(uint64_t* from);
   bool missing(const Row& row, size_t look) const;
 

@@ -21,19 +21,19 @@ bool can_be_awaited(const PlanStep& step, const Resolved& how) {
 
 }  // namespace
 
-WaitsAhead waits_ahead(const tw_plan& plan) {
-  const size_t count = plan.steps.size();
+WaitsAhead waits_ahead(const PlanList& list, const ResolvedSteps& resolved, const Executor& executor) {
+  const size_t count = list.size();
   WaitsAhead out;
-  if (count > WaitsAhead::kMostSteps || plan.executor->device() == nullptr) return out;
+  if (count > WaitsAhead::kMostSteps || executor.device() == nullptr) return out;
   std::vector<uint64_t> needs(count);
   uint64_t all = 0, common = ~uint64_t{0};
   for (uint32_t i = 0; i < count; ++i) {
-    const PlanStep& step = plan.steps[i];
-    const Resolved& how = plan.resolved[i];
+    const PlanStep& step = list[i];
+    const Resolved& how = resolved[i];
     for (const uint32_t earlier : step.after) needs[i] |= needs[earlier];
     const bool awaited = can_be_awaited(step, how), posts = comes_first(step) && !how.proxied;
     for (uint32_t j = 0; awaited && j <= i; ++j) {  // a channel's messages come in their order
-      if (plan.resolved[j].channel == how.channel && can_be_awaited(plan.steps[j], plan.resolved[j])) needs[i] |= 1ull << j;
+      if (resolved[j].channel == how.channel && can_be_awaited(list[j], resolved[j])) needs[i] |= 1ull << j;
     }
     all |= needs[i];
     if (!posts && step.op.verb != Verb::wait) common &= needs[i];
@@ -49,16 +49,16 @@ WaitsAhead waits_ahead(const tw_plan& plan) {
 
 using namespace thalweg::impl;
 
-uint64_t tw_plan::message_of(uint32_t step) const {
-  const Channel* const channel = resolved[step].channel;
+uint64_t PlanRuns::message_of(uint32_t step) const {
+  const Channel* const channel = resolved_[step].channel;
   uint64_t number = channel->messages.load(std::memory_order_relaxed);
-  for (uint32_t j = 0; j < step; ++j) number += resolved[j].channel == channel;
+  for (uint32_t j = 0; j < step; ++j) number += resolved_[j].channel == channel;
   return number;
 }
 
 /// The caller holds the order of the channels' queue.
-void tw_plan::count_messages(bool known) {
-  for (const Resolved& one : resolved) {
+void PlanRuns::count_messages(bool known) {
+  for (const Resolved& one : resolved_) {
     if (one.channel == nullptr) continue;
     one.channel->messages.fetch_add(1, std::memory_order_relaxed);
     if (!known) one.channel->counted.store(false, std::memory_order_relaxed);
@@ -66,39 +66,40 @@ void tw_plan::count_messages(bool known) {
 }
 
 /// A kernel that waits holds at most as many multiprocessors as it has blocks.
-bool tw_plan::holds_many() const { return shape.blocks * kHeldPart > executor->multiprocessors(); }
+bool PlanRuns::holds_many() const { return program_.shape().blocks * kHeldPart > executor_->multiprocessors(); }
 
-bool tw_plan::waits_by_memory(const tw_queue& queue) const {
-  if (queue.rows == nullptr || ahead.looks.empty()) return false;
+bool PlanRuns::waits_by_memory(const tw_queue& queue) const {
+  if (queue.rows == nullptr || ahead_.looks.empty()) return false;
   if (queue.waits == TW_WAITS_AUTO && !holds_many()) return false;
-  for (const Resolved& one : resolved) {
+  for (const Resolved& one : resolved_) {
     if (one.channel != nullptr && !one.channel->counted.load(std::memory_order_relaxed)) return false;
   }
   return true;
 }
 
-std::string tw_plan::explain_waits() const {
-  if (!prepared || executor->device() == nullptr) return "";
+std::string PlanRuns::explain_waits() const {
+  if (executor_->device() == nullptr) return "";
   const auto waits = [](const PlanStep& step) {
     return step.op.verb == Verb::send || step.op.verb == Verb::recv || step.op.verb == Verb::wait;
   };
-  if (std::none_of(steps.begin(), steps.end(), waits)) return "";
-  if (ahead.looks.empty()) return "  waits: in the kernel; there is no peer that all of the run needs\n";
+  if (std::none_of(list_.begin(), list_.end(), waits)) return "";
+  if (ahead_.looks.empty()) return "  waits: in the kernel; there is no peer that all of the run needs\n";
   std::string text = "  waits: by memory operations ahead of the kernel, for step";
-  for (const uint32_t step : ahead.looks) text += " " + std::to_string(step);
+  for (const uint32_t step : ahead_.looks) text += " " + std::to_string(step);
   const bool many = holds_many();
   text += many ? ", by TW_WAITS_AUTO too (" : "; by TW_WAITS_AUTO in the kernel (";
-  text += std::to_string(shape.blocks) + " blocks, " + std::to_string(executor->multiprocessors()) + " multiprocessors)";
-  return text + (waited_ahead ? "; so did the last run\n" : "\n");
+  text += std::to_string(program_.shape().blocks) + " blocks, " + std::to_string(executor_->multiprocessors()) +
+          " multiprocessors)";
+  return text + (waited_ahead_ ? "; so did the last run\n" : "\n");
 }
 
 /// Queues get through what is left of a run that failed; of others they are in the middle.
-Status tw_plan::await_rows() {
+Status PlanRuns::await_rows() {
   const Deadline patience(kSecond);
-  while (rows.load() != 0) {
-    proxy.look_through_rows();
-    if (rows.load() == 0) break;
-    if ((!failed() && __atomic_load_n(abort_word, __ATOMIC_ACQUIRE) == 0) || patience.passed())
+  while (rows_.load() != 0) {
+    proxy_.look_through_rows();
+    if (rows_.load() == 0) break;
+    if ((!failure_.recorded() && __atomic_load_n(failure_.abort_word(), __ATOMIC_ACQUIRE) == 0) || patience.passed())
       return fail(TW_ERR_BUSY, "a queue waits for what the plan's next run needs");
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }

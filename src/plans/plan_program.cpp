@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From resolved steps to the executor's program.
+#include "plans/plan_program.hpp"
+
 #include "devices/program/ownership.hpp"
-#include "plans/plan.hpp"
 
 using namespace thalweg::impl;
 namespace device = thalweg::device;
@@ -95,63 +96,89 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
 }  // namespace
 
 /// One step's, after its predecessors' ones. last: of the program, by step of the user's.
-void tw_plan::compose_step(uint32_t i, std::vector<uint32_t>& last) {
-  Resolved& how = resolved[i];
+void PlanProgram::compose_step(uint32_t i, std::vector<uint32_t>& last) {
+  Resolved& how = resolved_[i];
   std::vector<device::Step> made;
-  lower(steps[i], how, &made);
-  how.first = static_cast<uint32_t>(program.size());
+  lower(list_[i], how, &made);
+  how.first = static_cast<uint32_t>(steps_.size());
   std::vector<uint32_t> after;
-  for (const uint32_t earlier : steps[i].after) after.push_back(last[earlier]);
+  for (const uint32_t earlier : list_[i].after) after.push_back(last[earlier]);
   if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the proxy sees one message of it at a time
     for (uint32_t j = i; j-- > 0;) {
-      if (resolved[j].channel != how.channel) continue;
+      if (resolved_[j].channel != how.channel) continue;
       after.push_back(last[j]);
       break;
     }
   }
   for (size_t k = 0; k < made.size(); ++k) {
-    if (k != 0) after = {static_cast<uint32_t>(program.size() - 1)};
-    made[k].first_after = static_cast<uint32_t>(program_after.size());
+    if (k != 0) after = {static_cast<uint32_t>(steps_.size() - 1)};
+    made[k].first_after = static_cast<uint32_t>(after_.size());
     made[k].after_count = static_cast<uint32_t>(after.size());
-    program_after.insert(program_after.end(), after.begin(), after.end());
-    program.push_back(made[k]);
-    owner.push_back(i);
+    after_.insert(after_.end(), after.begin(), after.end());
+    steps_.push_back(made[k]);
+    owner_.push_back(i);
   }
-  last[i] = static_cast<uint32_t>(program.size() - 1);
+  last[i] = static_cast<uint32_t>(steps_.size() - 1);
 }
 
-Status tw_plan::compose() {
-  program.clear();
-  program_after.clear();
-  owner.clear();
-  std::vector<uint32_t> last(steps.size());
-  for (uint32_t i = 0; i < steps.size(); ++i) compose_step(i, last);
-  ahead = waits_ahead(*this);
-  return arrange(program, program_after, blocks, &shape);
+Status PlanProgram::compose() {
+  steps_.clear();
+  after_.clear();
+  owner_.clear();
+  std::vector<uint32_t> last(list_.size());
+  for (uint32_t i = 0; i < list_.size(); ++i) compose_step(i, last);
+  return arrange(steps_, after_, blocks_, &shape_);
 }
 
 /// The executor's copy of a program that is too long for a launch's parameters.
-Status tw_plan::place_program() {
-  if (fits_inline(program.size(), program_after.size())) return TW_OK;
-  std::vector<std::byte> bytes(placed_bytes(program, program_after, shape));
-  thalweg::impl::place(program, program_after, shape, bytes.data());
-  if (placed == 0) {
-    placed_length = bytes.size();
-    if (Status s = executor->own().allocate(placed_length, &placed); is_error(s)) return s;
+Status PlanProgram::place() {
+  if (fits_inline(steps_.size(), after_.size())) return TW_OK;
+  std::vector<std::byte> bytes(placed_bytes(steps_, after_, shape_));
+  thalweg::impl::place(steps_, after_, shape_, bytes.data());
+  if (placed_ == 0) {
+    placed_length_ = bytes.size();
+    if (Status s = executor_->own().allocate(placed_length_, &placed_); is_error(s)) return s;
   }
-  return executor->store(placed, bytes.data(), bytes.size());
+  return executor_->store(placed_, bytes.data(), bytes.size());
 }
 
-Status tw_plan::build() {
+Status PlanProgram::build(Executor& executor) {
+  executor_ = &executor;
   if (Status s = compose(); is_error(s)) return s;
-  note_moves();
-  state_length = state_bytes(program.size());
-  if (Status s = executor->own().allocate(state_length, &state); is_error(s)) return s;
+  state_length_ = state_bytes(steps_.size());
+  if (Status s = executor_->own().allocate(state_length_, &state_); is_error(s)) return s;
+  return place();
+}
+
+Channel::OwnerWords PlanProgram::owner_words() const {
   auto* const words =
-      device::owner_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(program.size()));
-  {
-    const std::lock_guard lock(proxy.mutex());
-    owner_words_ = {reinterpret_cast<uint64_t>(words), executor->device() != nullptr ? shape.blocks : 1};
+      device::owner_words(reinterpret_cast<device::ProgramState*>(state_), static_cast<uint32_t>(steps_.size()));
+  return {reinterpret_cast<uint64_t>(words), executor_->device() != nullptr ? shape_.blocks : 1};
+}
+
+ProgramRun PlanProgram::run() const {
+  ProgramRun run;
+  run.steps = steps_;
+  run.after = after_;
+  run.placed = placed_;
+  run.state = state_;
+  run.shape = shape_;
+  return run;
+}
+
+void PlanProgram::set_value(uint32_t index, uint64_t value) {
+  PlanStep& step = list_[index];
+  step.op.signal_value = value;
+  if (step.op.signal != nullptr || step.op.verb == Verb::wait) steps_[resolved_[index].first].signal.value = value;
+}
+
+void PlanProgram::release() {
+  if (executor_ != nullptr) {
+    executor_->own().free(state_, state_length_);
+    executor_->own().free(placed_, placed_length_);
   }
-  return place_program();
+  state_ = placed_ = 0;
+  steps_.clear();
+  after_.clear();
+  owner_.clear();
 }

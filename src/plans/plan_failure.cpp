@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what the executor and the host recorded of a failed run to its status and text.
+#include "plans/plan_failure.hpp"
+
+#include "plans/plan_channels.hpp"
+#include "plans/plan_program.hpp"
+
+using namespace thalweg::impl;
+namespace device = thalweg::device;
+
+Status PlanFailure::allocate(Executor& executor, size_t steps) {
+  executor_ = &executor;
+  pinned_length_ = sizeof(device::Failure) + (1 + kProxiedWords * steps) * sizeof(uint64_t);
+  const Status status = executor.pinned().allocate(pinned_length_, &pinned_);
+  record_ = reinterpret_cast<device::Failure*>(pinned_);
+  abort_word_ = reinterpret_cast<uint64_t*>(pinned_ + sizeof(device::Failure));
+  return status;
+}
+
+void PlanFailure::release() {
+  if (executor_ != nullptr) executor_->pinned().free(pinned_, pinned_length_);
+  pinned_ = 0;
+  record_ = nullptr;
+  abort_word_ = nullptr;
+  told_ = false;
+  proxy_why_.clear();
+  channel_why_.clear();
+}
+
+std::string PlanFailure::text_of(const device::Failure& failure) const {
+  const auto code = static_cast<Status>(failure.code);
+  if (code == TW_ERR_CLOSED) return "a queue ended, or broke, before it had run what it was given. Prepare the plan again";
+  if (failure.what >= program_.owner().size()) return status_name(code);
+  const uint32_t index = program_.owner()[failure.what];
+  const PlanStep& step = list_[index];
+  std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
+  if (resolved_[index].channel != nullptr) text += ", channel " + std::to_string(step.op.tag);
+  text += ")";
+  if (const uint64_t id = resolved_[index].peer_id; id != 0) {
+    char peer[64];
+    std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(id));
+    text += peer;
+  }
+  if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
+  const bool waited = code == TW_ERR_TIMED_OUT;
+  text += waited ? ": nothing came in time" : std::string(": ") + status_name(code);
+  return text + "; waited for " + std::to_string(failure.expected) + ", found " + std::to_string(failure.found) +
+         ". The plan does nothing more until it is prepared again";
+}
+
+Status PlanFailure::now() {
+  if (record_ == nullptr) return TW_OK;
+  // acquire: the record was filled in before its code
+  auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&record_->code, __ATOMIC_ACQUIRE)));
+  const bool recorded = is_error(code);
+  if (!recorded) code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
+  if (!is_error(code)) return TW_OK;
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    text = proxy_why_.empty() && !recorded ? channel_why_ : proxy_why_;
+  }
+  if (code != TW_ERR_BUSY)  // the peers' waits end too
+    channels_.fail_ends(code, text.empty() ? "a plan at the peer failed" : text);
+  if (text.empty()) text = text_of(*record_);
+  return fail(code, "%s", text.c_str());
+}
+
+Status PlanFailure::check() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (told_) return TW_OK;
+  }
+  const Status status = now();
+  const std::lock_guard lock(mutex_);
+  told_ = is_error(status);
+  return status;
+}
+
+/// Who ends a failed plan may never have asked it: its channels' ends no longer agree on what has passed.
+void PlanFailure::tell() {
+  const std::string said = last_error();
+  (void)now();
+  set_last_error(said);
+}
+
+void PlanFailure::fail_channel(Status status, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (channel_why_.empty()) channel_why_ = why;
+  }
+  __atomic_store_n(abort_word_, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
+}
+
+/// A proxied step failed: the executor's wait ends, and the record has why. Any thread.
+void PlanFailure::fail_step(uint32_t index, Status status, const char* why) {
+  {
+    const std::lock_guard lock(mutex_);
+    proxy_why_ = "step " + std::to_string(index) + " (" + name_of(list_[index].op.verb) + "), carried by the host: " + why;
+  }
+  __atomic_store_n(abort_word_, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a run of a plan fails. A block of pinned memory has the record that the executor fills in, the abort word that ends its waits,
+// and the words of proxied steps; beside it are the texts of what failed on the host's side.
+#pragma once
+#include <mutex>
+#include <string>
+
+#include "plans/executor.hpp"
+#include "plans/plan_list.hpp"
+#include "plans/plan_resolve.hpp"
+
+namespace thalweg::impl {
+
+class PlanChannels;
+class PlanProgram;
+
+class PlanFailure {
+ public:
+  PlanFailure(const PlanList& list, const ResolvedSteps& resolved, const PlanProgram& program, PlanChannels& channels)
+      : list_(list), resolved_(resolved), program_(program), channels_(channels) {}
+  PlanFailure(const PlanFailure&) = delete;
+  PlanFailure& operator=(const PlanFailure&) = delete;
+
+  Status allocate(Executor& executor, size_t steps);
+  void release();
+  device::Failure* record() const { return record_; }
+  uint64_t* abort_word() const { return abort_word_; }
+  uint64_t* proxied_words(size_t step) const { return abort_word_ + 1 + kProxiedWords * step; }
+
+  /// TW_OK, or how a run failed, which then ends the channels for their other users.
+  Status now();
+  /// The same, once.
+  Status check();
+  bool told() const { return told_; }
+  /// The same for the channels alone: the thread's error text stays.
+  void tell();
+  /// Has a run failed? Of a plan that is prepared.
+  bool any() const { return recorded() || __atomic_load_n(abort_word_, __ATOMIC_ACQUIRE) != 0; }
+  /// By a step's own record.
+  bool recorded() const { return __atomic_load_n(&record_->code, __ATOMIC_ACQUIRE) != 0; }
+
+  /// Why a step of the executor failed.
+  std::string text_of(const device::Failure& failure) const;
+  void fail_channel(Status status, const std::string& why);
+  void fail_step(uint32_t index, Status status, const char* why);
+
+ private:
+  const PlanList& list_;
+  const ResolvedSteps& resolved_;
+  const PlanProgram& program_;
+  PlanChannels& channels_;
+  Executor* executor_ = nullptr;
+  uint64_t pinned_ = 0;
+  size_t pinned_length_ = 0;
+  device::Failure* record_ = nullptr;
+  uint64_t* abort_word_ = nullptr;
+  std::mutex mutex_;
+  bool told_ = false;        // the failure was reported
+  std::string proxy_why_;    // of a proxied step that failed
+  std::string channel_why_;  // of a channel that did
+};
+
+}  // namespace thalweg::impl

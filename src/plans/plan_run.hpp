@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of a prepared plan, on queues and by the host; what the plan is to its channels.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "devices/program/host.hpp"
+#include "devices/queue.hpp"
+#include "plans/channel.hpp"
+#include "plans/plan_channels.hpp"
+#include "plans/plan_failure.hpp"
+#include "plans/plan_program.hpp"
+#include "plans/plan_proxied.hpp"
+#include "plans/plan_version.hpp"
+#include "plans/wait_rows.hpp"
+#include "routes/moved.hpp"
+
+struct tw_queue;
+
+namespace thalweg::impl {
+
+class PlanRuns final : public Channel::User {
+ public:
+  /// limit_ns: of every wait. kept: by a queue, for one operation.
+  PlanRuns(Proxy& proxy, const PlanList& list, const ResolvedSteps& resolved, PlanProgram& program, PlanFailure& failure,
+           CarriedSteps& carried, PlanChannels& channels, PlanVersions& versions, uint64_t limit_ns, bool kept)
+      : proxy_(proxy),
+        list_(list),
+        resolved_(resolved),
+        program_(program),
+        failure_(failure),
+        carried_(carried),
+        channels_(channels),
+        versions_(versions),
+        limit_ns_(limit_ns),
+        kept_(kept) {}
+  PlanRuns(const PlanRuns&) = delete;
+  PlanRuns& operator=(const PlanRuns&) = delete;
+
+  /// The program is built.
+  void begin(Executor& executor);
+  /// Forgets its own queue and its run. No run is under way.
+  void release();
+  /// After an update: the next run begins with the new program.
+  void take_program();
+
+  Status start(tw_queue& on);
+  Status start_by_host();
+  Status test();
+  Status at_rest();  // TW_ERR_BUSY: a run that this host knows of is not over
+  /// The queue of the last start(), until it ends.
+  const tw_queue* last_queue() const { return last_queue_; }
+  void forget(const tw_queue& queue) {
+    if (last_queue_ == &queue) last_queue_ = nullptr;
+  }
+
+  void on_channel_failed(Status status, const std::string& why) override { failure_.fail_channel(status, why); }
+  Channel::OwnerWords owner_words() const override { return owner_words_; }
+  void forget_owner_words() { owner_words_ = {}; }  // under the proxy's mutex
+  Status runs_over() const override;
+  bool stays() const override { return kept_; }
+
+  const Moved& moved() const { return moved_; }  // by runs that the host started
+  std::string explain_waits() const;
+
+ private:
+  ProgramRun run() const;
+  Status enqueue(tw_queue& on);
+  void note_moves();  // what each run moves by itself
+  void count_run();   // in moved_
+
+  // --- waits_ahead.cpp
+  friend class WaitRows;
+  /// Of a mapped channel's send or receive: the number of its message in the next run.
+  uint64_t message_of(uint32_t step) const;
+  void count_messages(bool known);  // of a run that was enqueued; not known: how often it will run is unknown
+  bool holds_many() const;
+  bool waits_by_memory(const tw_queue& queue) const;
+  Status await_rows();
+
+  Proxy& proxy_;
+  const PlanList& list_;
+  const ResolvedSteps& resolved_;
+  PlanProgram& program_;
+  PlanFailure& failure_;
+  CarriedSteps& carried_;
+  PlanChannels& channels_;
+  PlanVersions& versions_;
+  const uint64_t limit_ns_;
+  const bool kept_;
+  Executor* executor_ = nullptr;
+  std::unique_ptr<Queue> own_queue_;  // of runs by the host on a device; its waits block no other work
+  tw_queue* last_queue_ = nullptr;
+  std::unique_ptr<HostProgram> host_run_;
+  bool under_way_ = false;           // a run by the host
+  Channel::OwnerWords owner_words_;  // under the proxy's mutex
+  WaitsAhead ahead_;
+  std::atomic<uint32_t> rows_{0};  // of waits that queues are not through with
+  bool waited_ahead_ = false;      // the last run on a queue
+  struct Moves {
+    Way way;
+    Moved::Count each;
+  };
+  std::vector<Moves> moves_;  // of one run, by way
+  Moved moved_;
+};
+
+}  // namespace thalweg::impl
