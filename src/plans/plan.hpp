@@ -19,7 +19,7 @@
 #include "devices/program/host.hpp"
 #include "plans/channel.hpp"
 #include "plans/proxied.hpp"
-#include "plans/wait_rows.hpp"
+#include "plans/waits_ahead.hpp"
 #include "routes/moved.hpp"
 
 namespace thalweg::impl {
@@ -170,16 +170,14 @@ struct tw_plan final : thalweg::impl::Channel::User {
   void tell_failure();
   Status claim_channels(thalweg::impl::Queue* queue);
   Status runs_over() const override;
-  /// Of a mapped channel's send or receive: the number of its message in the next run.
-  uint64_t message_of(uint32_t step) const;
-  void note_moves();                // what each run moves by itself
-  void count_run();                 // in moved_
-  void count_messages(bool known);  // of a run that was enqueued; not known: how often it will run is unknown
+  void note_moves();  // what each run moves by itself
+  void count_run();   // in moved_
   bool holds_many() const;
-  bool waits_by_memory(const tw_queue& queue) const;
+  Status launch(thalweg::impl::Queue& on,
+                uint32_t waits);  // a run: the kernel that waits ahead, if it is to, and the program's
+  Status wait_ahead(thalweg::impl::Queue& on);
   uint64_t limit_ns() const { return timeout_ns != 0 ? timeout_ns : 30 * thalweg::impl::kSecond; }
   bool failed() const { return __atomic_load_n(&failure->code, __ATOMIC_ACQUIRE) != 0; }  // by a step's own record
-  Status await_rows();
   Status at_rest();  // TW_ERR_BUSY: a run that this host knows of is not over
 
   // --- plan_update.cpp
@@ -231,8 +229,7 @@ struct tw_plan final : thalweg::impl::Channel::User {
   std::shared_ptr<thalweg::impl::Carried> carried;  // the proxied steps; null: there are none
   thalweg::impl::Channel::OwnerWords owner_words_;  // under the proxy's mutex
   thalweg::impl::WaitsAhead ahead;
-  std::atomic<uint32_t> rows{0};  // of waits that queues are not through with
-  bool waited_ahead = false;      // the last run on a queue
+  bool waited_ahead = false;  // the last run
   thalweg::impl::RunCount runs_due = thalweg::impl::new_run_count();
   std::shared_ptr<thalweg::impl::Version> version = std::make_shared<thalweg::impl::Version>(runs_due);
   std::vector<thalweg::impl::Outdated> outdated;

@@ -131,19 +131,28 @@ Status tw_plan::trigger(tw_queue* on) {
   return TW_OK;
 }
 
+Status tw_plan::launch(Queue& on, uint32_t waits) {
+  waited_ahead = !ahead.waits.empty() && (waits == TW_WAITS_AHEAD || (waits == TW_WAITS_AUTO && holds_many()));
+  if (waited_ahead) {
+    if (Status s = wait_ahead(on); is_error(s)) return s;
+  }
+  const Status status = on.run(run_of());
+  if (is_error(status) && waited_ahead) {  // nothing comes behind the kernel that waits
+    fail_run(0, status, "the program could not be launched behind its waits");
+    (void)on.synchronize();
+  }
+  return status;
+}
+
 Status tw_plan::enqueue(tw_queue& on) {
   const std::lock_guard order(on.order);
   const bool captured = on.queue->capture_state() != CaptureState::none;
-  waited_ahead = !captured && waits_by_memory(on);
-  if (waited_ahead) {
-    if (Status s = on.rows->enqueue(*this); is_error(s)) return s;
-  }
   if (!captured) runs_due->fetch_add(1);
-  if (Status s = on.queue->run(run_of()); is_error(s)) {
+  if (Status s = launch(*on.queue, on.waits); is_error(s)) {
     if (!captured) runs_due->fetch_sub(1);
     return s;
   }
-  count_messages(!captured);
+  on.waited_ahead = on.waited_ahead || (waited_ahead && !captured);
   if (!captured) {
     count_run();
     return TW_OK;
@@ -174,11 +183,10 @@ Status tw_plan::trigger_by_host() {
     }
     if (Status s = claim_channels(own_queue.get()); is_error(s)) return s;
     runs_due->fetch_add(1);
-    if (Status s = own_queue->run(run_of()); is_error(s)) {
+    if (Status s = launch(*own_queue, TW_WAITS_AUTO); is_error(s)) {
       runs_due->fetch_sub(1);
       return s;
     }
-    count_messages(true);
     if (carried != nullptr) proxy.hurry();
   }
   count_run();
@@ -212,7 +220,6 @@ Status tw_plan::runs_over() const {
 
 Status tw_plan::at_rest() {
   if (under_way && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
-  if (Status s = await_rows(); is_error(s)) return s;
   const Status status = runs_over();
   if (status != TW_IN_PROGRESS) return status;
   return fail(TW_ERR_BUSY, failed() ? "the plan has failed, and queues have more runs of it, which do nothing: synchronize them"
