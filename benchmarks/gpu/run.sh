@@ -14,7 +14,7 @@
 #   persistent   small messages and puts without and with a persistent copy kernel, taking turns (30 s): persistent.jsonl
 #   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
 #                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
-#   waits        a channel on queues that wait in the kernel and by memory operations, taking turns (30 s): waits.jsonl
+#   waits        a channel on queues that wait in the kernel and ahead of it, taking turns (30 s): waits.jsonl
 #   kernel       messages between kernels, beside floors and, where stage.sh was given one, nvshmem-peer (60 s): gpu-kernel.json
 #   perf         thalweg-perf's kernels between GPUs and beside CPUs: perf_kernels.sh (150 s): gpu-perf-kernels.json, perf-kernels.log
 #   routes       messages, puts and gets of device memory by the ways that are chosen: routes.sh (60 s): gpu-routes.json, routes.jsonl
@@ -131,7 +131,7 @@ persistent() {
 
 waits() {
   local how
-  for how in 'queue --waits kernel' 'queue --waits memory' 'queue --waits auto' graph 'queue --waits kernel' 'queue --waits memory' 'queue --waits auto' graph; do
+  for how in 'queue --waits kernel' 'queue --waits ahead' 'queue --waits auto' graph 'queue --waits kernel' 'queue --waits ahead' 'queue --waits auto' graph; do
     timeout 20 ./thalweg-perf tag_lat --trigger $how --size 8,64K,1M,64M --memory cuda:0 --peer-memory cuda:1 --seconds 0.2 --json
   done 2>&1 | tee "$out/waits.jsonl"
 }

@@ -15,18 +15,17 @@ typedef struct tw_graph tw_graph;
 typedef struct tw_plan tw_plan;
 
 /* ---------------------------------------------------------------- queues */
-/** How a device's queue waits for the peers of the plans that are triggered on it. A kernel that waits holds multiprocessors, but
- *  resumes at once (2 to 3 us); memory operations of the stream hold none, and cost several us more for each run. Either way
- *  a wait is bounded (tw_plan_options.timeout_ns) and tw_queue_check reports its failure.
+/** How a device's queue waits for the peers of the plans that are triggered on it: in the plan's kernel, whose blocks, up to 64,
+ *  hold multiprocessors meanwhile, but resume at once (2 to 3 us); or in a kernel of one block ahead of it, which costs one more
+ *  launch for each run. Either way a wait is bounded (tw_plan_options.timeout_ns) and tw_queue_check reports its failure.
  *
- *  Memory operations wait before the kernel for the peers' sends and receives that all of the run needs: tw_plan_explain
- *  lists the steps. A kernel waits for everything else: what only a part of the run needs, signals of the caller's, what the
- *  host carries; captured runs; and channels on which a run was ever captured or an end was bound to a kernel, until they
- *  are opened again. On a host queue the option has no effect. */
+ *  Ahead of the plan's kernel the queue waits for the peers' sends and receives that all of the run needs: tw_plan_explain
+ *  lists the steps. The plan's kernel waits for everything else: what only a part of the run needs, signals of the caller's,
+ *  what the host carries. On a host queue the option has no effect. */
 #define TW_WAITS_AUTO \
-  0u /* memory where a run's kernel has more thread blocks than a quarter of the multiprocessors, else kernel */
+  0u /* ahead where a run's kernel has more thread blocks than a quarter of the multiprocessors, else in the kernel */
 #define TW_WAITS_KERNEL 1u
-#define TW_WAITS_MEMORY 2u /* wherever it can */
+#define TW_WAITS_AHEAD 2u /* wherever it can */
 typedef struct tw_queue_options {
   size_t size;
   uint32_t waits; /* TW_WAITS_* */
@@ -39,7 +38,7 @@ TW_CHECKED tw_status tw_queue_create(tw_context *context, const char *place, con
  *  the library never enqueues work there. */
 TW_CHECKED tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
                                    tw_queue **queue);
-/** Waits for work of tw_send_on and its like, and for runs that wait by memory operations; for nothing else. Runs of
+/** Waits for work of tw_send_on and its like, and for runs that wait ahead of their kernels; for nothing else. Runs of
  *  plans on a device continue; those that a host queue has not ended are aborted, and their plans fail (TW_ERR_CLOSED). */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */

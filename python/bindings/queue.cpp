@@ -15,11 +15,11 @@ void call_object(void* arg) {
 }
 
 uint32_t waits_of(const std::string& name) {
-  constexpr const char* kNames[] = {"auto", "kernel", "memory"};  // as TW_WAITS_*
+  constexpr const char* kNames[] = {"auto", "kernel", "ahead"};  // as TW_WAITS_*
   for (uint32_t i = 0; i < std::size(kNames); ++i) {
     if (name == kNames[i]) return i;
   }
-  raise(TW_ERR_INVALID, "waits is \"auto\", \"kernel\" or \"memory\"");
+  raise(TW_ERR_INVALID, "waits is \"auto\", \"kernel\" or \"ahead\"");
 }
 
 void queue_init(Queue* self, nb::handle_t<Context> context, const std::string& place, nb::handle stream,
@@ -234,7 +234,7 @@ void bind_queue(nb::module_& m) {
            "Numba's,\nan object with __cuda_stream__, a number), which is kept; None: a new one. Raises Unsupported for a "
            "default stream.\nwaits: how a device's queue waits for the peers of plans: \"kernel\" (fast, holds "
            "multiprocessors), "
-           "\"memory\" (memory\noperations of the stream ahead of the kernel, several us slower), \"auto\" (memory for kernels "
+           "\"ahead\" (in\na kernel of one block ahead of it, one launch more), \"auto\" (ahead for kernels "
            "of "
            "many blocks).")
       .def_prop_ro("native", [](Queue& s) { return reinterpret_cast<uintptr_t>(tw_queue_native(s.get())); })

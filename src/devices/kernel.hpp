@@ -9,6 +9,10 @@
 #include <cstdint>
 #include <variant>
 
+namespace thalweg::device {
+struct WaitAhead;
+}
+
 namespace thalweg::impl {
 
 /// A rectangular copy; dims of one collapse to a plain copy. Pitches may be negative.
@@ -82,6 +86,11 @@ struct PersistentKernel {
   unsigned blocks;
 };
 
-using Kernel = std::variant<CopyKernel, BlocksKernel, WaitKernel, AtomicKernel, PersistentKernel>;
+/// One block that waits for what a program's run needs, ahead of the program's kernel: devices/program/wait_ahead.hpp.
+struct WaitAheadKernel {
+  const device::WaitAhead* waits;  // host memory, which the call reads and does not keep
+};
+
+using Kernel = std::variant<CopyKernel, BlocksKernel, WaitKernel, AtomicKernel, PersistentKernel, WaitAheadKernel>;
 
 }  // namespace thalweg::impl

@@ -37,15 +37,6 @@ class Event {
   virtual void* native() = 0;        // CUevent
 };
 
-/// One of a row of them: see Queue::words().
-struct WordOp {
-  enum class Kind : uint8_t { store, wait };  // as write_value() and wait_geq()
-  Kind kind = Kind::store;
-  uint64_t address = 0;
-  uint64_t value = 0;
-};
-constexpr size_t kMostWordOps = 128;
-
 enum class CaptureState : uint8_t { none, active, invalidated };
 
 /// A queue's work, captured, to be enqueued any number of times. It holds addresses, not memory. Ended while it runs, it goes
@@ -76,9 +67,6 @@ class Queue {
   /// Later work waits until the word is cyclically >= value. Holds no kernel slot; has no timeout on a GPU: the caller
   /// watches it, and releases it by writing the word. Wait on memory of this device or host, never on a peer's.
   virtual Status wait_geq(uint64_t address, uint64_t value) = 0;
-  /// Up to kMostWordOps stores and waits, one after the other in this order, for about the price of one. A store may go to a
-  /// peer's memory, and what comes before it in the queue has ended; for waits the same holds as for wait_geq().
-  virtual Status words(std::span<const WordOp> ops) = 0;
   virtual Status launch(const Kernel& kernel) = 0;
   /// One run of a program, all of it in one launch. Its steps' waits hold a kernel's slot, so what fulfils them must not be
   /// queued after it. TW_ERR_INVALID: `placed` is missing.

@@ -29,7 +29,7 @@ constexpr tw_queue_options kQueueDefaults = TW_QUEUE_OPTIONS_INIT;
 
 Status make(tw_context* context, const char* place, uint32_t waits, tw_queue** queue, std::unique_ptr<tw_queue>* made) {
   if (Status s = check(context); is_error(s)) return s;
-  if (waits > TW_WAITS_MEMORY) return fail(TW_ERR_INVALID, "the option `waits` is one of TW_WAITS_*, not %u", waits);
+  if (waits > TW_WAITS_AHEAD) return fail(TW_ERR_INVALID, "the option `waits` is one of TW_WAITS_*, not %u", waits);
   if (queue == nullptr) return fail(TW_ERR_INVALID, "the place for the queue is NULL");
   *queue = nullptr;
   Device* device = nullptr;

@@ -157,8 +157,6 @@ Status Channel::begin_epoch() {
   state_ = State::opening;
   status_ = TW_OK;
   queue = nullptr;
-  messages = 0;
-  counted = !alone_;
   used_ = every_round_ = false;
   begin_pair();
   say_open();
@@ -330,10 +328,7 @@ Status Channel::add(User* user, bool alone) {
                 static_cast<unsigned long long>(name.tag));
   }
   alone_ = alone;
-  if (alone) {
-    counted = false;
-    bound_ = true;
-  }
+  if (alone) bound_ = true;
   users_.push_back({user});
   return TW_OK;
 }

@@ -143,14 +143,6 @@ class Channel {
   void remove(User* user);
   std::vector<User*> users() const;
 
-  /// Messages that queues were given, for waits ahead of kernels (wait_rows.hpp): what the end's count will be when they are
-  /// through. Unknown once a run was captured, or a kernel had the end, until the channel is opened again.
-  std::atomic<uint64_t> messages{0};
-  std::atomic<bool> counted{true};
-  /// Mapped. What the end waits for at its n-th message, in its own memory; where a receiver's credit goes, at the peer.
-  uint64_t awaited(uint64_t n) const { return slot_of(words_, n); }
-  uint64_t credit(uint64_t n) const { return slot_of(their_words_.address() + theirs_.offset, n); }
-
   // --- on the proxy's thread
   unsigned advance();
   void take(ControlMessage&& message);
@@ -161,7 +153,6 @@ class Channel {
   std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_channels.cpp); read without the mutex
 
  private:
-  static uint64_t slot_of(uint64_t words, uint64_t n) { return words + kSlotsAt + n % device::kSlots * sizeof(device::u64); }
   struct Use {
     User* user;
     uint32_t relies = 0;   // on which epoch; 0: none

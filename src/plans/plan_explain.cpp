@@ -53,5 +53,5 @@ std::string tw_plan::explain() const {
     const auto [known, first] = said.emplace(tables, i);
     text += first ? tables : "    as of step " + std::to_string(known->second) + "\n";
   }
-  return prepared_ ? text + runs_.explain_waits() : text;
+  return prepared_ ? text + program_.explain_waits(runs_.waited_ahead()) : text;
 }

@@ -127,6 +127,7 @@ Status PlanProgram::compose() {
   owner_.clear();
   std::vector<uint32_t> last(list_.size());
   for (uint32_t i = 0; i < list_.size(); ++i) compose_step(i, last);
+  ahead_ = waits_ahead(list_, resolved_, *executor_);
   return arrange(steps_, after_, blocks_, &shape_);
 }
 

@@ -6,6 +6,7 @@
 //   what the executor does not reach: ring (with its buffer and value), await; the engine runs it in between
 //   (proxied.hpp)
 #pragma once
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "plans/channel.hpp"
 #include "plans/plan_list.hpp"
 #include "plans/plan_resolve.hpp"
+#include "plans/waits_ahead.hpp"
 
 namespace thalweg::impl {
 
@@ -37,12 +39,20 @@ class PlanProgram {
   /// Without guard and carrier.
   ProgramRun run() const;
   uint64_t state() const { return state_; }
-  const ProgramShape& shape() const { return shape_; }
   Channel::OwnerWords owner_words() const;
   /// Of each step: the user's.
   const std::vector<uint32_t>& owner() const { return owner_; }
 
+  // --- waits_ahead.cpp
+  /// Does a run wait ahead of its kernel, on a queue of these TW_WAITS_*?
+  bool has_wait_ahead(uint32_t waits) const {
+    return !ahead_.waits.empty() && (waits == TW_WAITS_AHEAD || (waits == TW_WAITS_AUTO && holds_many()));
+  }
+  Status wait_ahead(Queue& on, const device::Guard& guard) const;
+  std::string explain_waits(bool last_run_waited) const;
+
  private:
+  bool holds_many() const;
   void compose_step(uint32_t i, std::vector<uint32_t>& last);
 
   PlanList& list_;
@@ -52,6 +62,7 @@ class PlanProgram {
   std::vector<device::Step> steps_;
   std::vector<uint32_t> after_, owner_;
   ProgramShape shape_;
+  WaitsAhead ahead_;
   uint64_t state_ = 0, placed_ = 0;
   size_t state_length_ = 0, placed_length_ = 0;
 };

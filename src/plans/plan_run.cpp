@@ -20,14 +20,8 @@ ProgramRun PlanRuns::run() const {
 void PlanRuns::begin(Executor& executor) {
   executor_ = &executor;
   note_moves();
-  take_program();
   const std::lock_guard lock(proxy_.mutex());
   owner_words_ = program_.owner_words();
-}
-
-void PlanRuns::take_program() {
-  ahead_ = waits_ahead(list_, resolved_, *executor_);
-  host_run_.reset();
 }
 
 void PlanRuns::release() {
@@ -82,19 +76,29 @@ Status PlanRuns::start(tw_queue& on) {
   return TW_OK;
 }
 
+Status PlanRuns::launch(Queue& on, uint32_t waits) {
+  const ProgramRun program = run();
+  waited_ahead_ = program_.has_wait_ahead(waits);
+  if (waited_ahead_) {
+    if (Status s = program_.wait_ahead(on, program.guard); is_error(s)) return s;
+  }
+  const Status status = on.run(program);
+  if (is_error(status) && waited_ahead_) {  // nothing comes behind the kernel that waits
+    failure_.fail_step(0, status, "the program could not be launched behind its waits");
+    (void)on.synchronize();
+  }
+  return status;
+}
+
 Status PlanRuns::enqueue(tw_queue& on) {
   const std::lock_guard order(on.order);
   const bool captured = on.queue->capture_state() != CaptureState::none;
-  waited_ahead_ = !captured && waits_by_memory(on);
-  if (waited_ahead_) {
-    if (Status s = on.rows->enqueue(*this); is_error(s)) return s;
-  }
   if (!captured) versions_.runs()->fetch_add(1);
-  if (Status s = on.queue->run(run()); is_error(s)) {
+  if (Status s = launch(*on.queue, on.waits); is_error(s)) {
     if (!captured) versions_.runs()->fetch_sub(1);
     return s;
   }
-  count_messages(!captured);
+  on.waited_ahead = on.waited_ahead || (waited_ahead_ && !captured);
   if (!captured) {
     count_run();
     return TW_OK;
@@ -125,11 +129,10 @@ Status PlanRuns::start_by_host() {
     }
     if (Status s = channels_.claim(own_queue_.get()); is_error(s)) return s;
     versions_.runs()->fetch_add(1);
-    if (Status s = own_queue_->run(run()); is_error(s)) {
+    if (Status s = launch(*own_queue_, TW_WAITS_AUTO); is_error(s)) {
       versions_.runs()->fetch_sub(1);
       return s;
     }
-    count_messages(true);
     if (carried_.carrier() != nullptr) proxy_.hurry();
   }
   count_run();
@@ -163,7 +166,6 @@ Status PlanRuns::runs_over() const {
 
 Status PlanRuns::at_rest() {
   if (under_way_ && test() == TW_IN_PROGRESS) return fail(TW_ERR_BUSY, "the plan is still running");
-  if (Status s = await_rows(); is_error(s)) return s;
   const Status status = runs_over();
   if (status != TW_IN_PROGRESS) return status;
   return fail(TW_ERR_BUSY, failure_.recorded()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of a prepared plan, on queues and by the host; what the plan is to its channels.
 #pragma once
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "plans/plan_program.hpp"
 #include "plans/plan_proxied.hpp"
 #include "plans/plan_version.hpp"
-#include "plans/wait_rows.hpp"
 #include "routes/moved.hpp"
 
 struct tw_queue;
@@ -43,8 +41,8 @@ class PlanRuns final : public Channel::User {
   void begin(Executor& executor);
   /// Forgets its own queue and its run. No run is under way.
   void release();
-  /// After an update: the next run begins with the new program.
-  void take_program();
+  /// After an update: the host begins its next run with the new program.
+  void forget_program() { host_run_.reset(); }
 
   Status start(tw_queue& on);
   Status start_by_host();
@@ -62,23 +60,15 @@ class PlanRuns final : public Channel::User {
   Status runs_over() const override;
   bool stays() const override { return kept_; }
 
-  const Moved& moved() const { return moved_; }  // by runs that the host started
-  std::string explain_waits() const;
+  const Moved& moved() const { return moved_; }        // by runs that the host started
+  bool waited_ahead() const { return waited_ahead_; }  // the last run
 
  private:
   ProgramRun run() const;
   Status enqueue(tw_queue& on);
-  void note_moves();  // what each run moves by itself
-  void count_run();   // in moved_
-
-  // --- waits_ahead.cpp
-  friend class WaitRows;
-  /// Of a mapped channel's send or receive: the number of its message in the next run.
-  uint64_t message_of(uint32_t step) const;
-  void count_messages(bool known);  // of a run that was enqueued; not known: how often it will run is unknown
-  bool holds_many() const;
-  bool waits_by_memory(const tw_queue& queue) const;
-  Status await_rows();
+  Status launch(Queue& on, uint32_t waits);  // a run: the kernel that waits ahead, if it is to, and the program's
+  void note_moves();                         // what each run moves by itself
+  void count_run();                          // in moved_
 
   Proxy& proxy_;
   const PlanList& list_;
@@ -96,9 +86,7 @@ class PlanRuns final : public Channel::User {
   std::unique_ptr<HostProgram> host_run_;
   bool under_way_ = false;           // a run by the host
   Channel::OwnerWords owner_words_;  // under the proxy's mutex
-  WaitsAhead ahead_;
-  std::atomic<uint32_t> rows_{0};  // of waits that queues are not through with
-  bool waited_ahead_ = false;      // the last run on a queue
+  bool waited_ahead_ = false;        // the last run
   struct Moves {
     Way way;
     Moved::Count each;

@@ -41,7 +41,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
     give_back(left);
   }
   if (Status s = program_.compose(); is_error(s)) return s;
-  runs_.take_program();
+  runs_.forget_program();
   if (Status s = program_.place(); is_error(s)) return s;
   return given_back();
 }

@@ -15,7 +15,6 @@
 #include "memory/registry_state.hpp"
 #include "plans/channel.hpp"
 #include "plans/proxied.hpp"
-#include "plans/wait_rows.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -368,21 +367,6 @@ Status Proxy::unwatch(Proxied* step) {
   return TW_OK;
 }
 
-void Proxy::watch(WaitRows* rows) {
-  const std::lock_guard lock(mutex_);
-  rows_.push_back(rows);
-}
-
-void Proxy::unwatch(WaitRows* rows) {
-  const std::lock_guard lock(mutex_);
-  std::erase(rows_, rows);
-}
-
-void Proxy::look_through_rows() {
-  const std::lock_guard lock(mutex_);
-  for (WaitRows* rows : rows_) rows->pending();
-}
-
 void Proxy::hurry() {
   hurried_.store(monotonic_ns(), std::memory_order_relaxed);
   (void)tw_worker_wake(worker_);
@@ -391,12 +375,6 @@ void Proxy::hurry() {
 unsigned Proxy::look_at_steps() {
   unsigned events = 0;
   for (Proxied* step : steps_) events += step->look();
-  return events;
-}
-
-unsigned Proxy::look_at_rows() {
-  unsigned events = 0;
-  for (WaitRows* rows : rows_) events += rows->watch();
   return events;
 }
 
@@ -440,7 +418,7 @@ unsigned Proxy::look_around() {
   events += look_at_peers();  // first: a peer's loss looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
   answering_ = false;
-  return events + look_at_steps() + look_at_rows();
+  return events + look_at_steps();
 }
 
 void Proxy::run() {

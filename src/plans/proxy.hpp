@@ -26,7 +26,6 @@
 namespace thalweg::impl {
 
 class Channel;
-class WaitRows;
 struct Proxied;
 
 /// Another process's proxy, or our own.
@@ -90,11 +89,6 @@ class Proxy final : public Extension {
   /// under way, the peer has begun to take it; the step stays. Not under mutex().
   void watch(Proxied* step);
   Status unwatch(Proxied* step);
-  /// A queue whose waits are watched, until unwatch(). Not under mutex().
-  void watch(WaitRows* rows);
-  void unwatch(WaitRows* rows);
-  /// Forgets what queues are through with. Not under mutex().
-  void look_through_rows();
   /// Something was or will be triggered just now: polls more often for a while. Any thread, no lock.
   void hurry();
   /// Runs these steps in the caller's progress, once around; while calls follow each other, the proxy's thread leaves the worker to
@@ -114,7 +108,6 @@ class Proxy final : public Extension {
   bool keeps_away(uint64_t* drives);
   unsigned look_at_peers();
   unsigned look_at_steps();
-  unsigned look_at_rows();
   /// A message. The worker keeps it, so that its peer has no more of them under way than it was granted (protocols/flow.hpp), until it
   /// is fetched: in each peer's order, a few at a time.
   struct Arrival {
@@ -144,7 +137,6 @@ class Proxy final : public Extension {
   std::map<std::tuple<ProxyPeer*, ChannelName, bool>, ControlMessage> early_;
   bool answering_ = false;  // the proxy's thread handles peers' messages
   std::vector<Proxied*> steps_;
-  std::vector<WaitRows*> rows_;
 
   std::mutex inbox_mutex_;
   Arrivals inbox_;

@@ -78,7 +78,6 @@ using namespace thalweg::impl;
 void tw_queue::open(std::unique_ptr<Queue> of, uint32_t waits_) {
   queue = std::move(of);
   waits = waits_;
-  if (executor.device() != nullptr && waits != TW_WAITS_KERNEL) rows = std::make_unique<WaitRows>(proxy, executor, *queue);
 }
 
 tw_queue::~tw_queue() {
@@ -86,9 +85,7 @@ tw_queue::~tw_queue() {
     const std::lock_guard lock(queues().mutex);
     queues().all.erase(this);
   }
-  const bool waiting = rows != nullptr && rows->pending();
-  if (waiting || !kept_.empty()) queue->synchronize();  // bounded: every wait of a plan is
-  rows.reset();
+  if (waited_ahead || !kept_.empty()) queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
   for (const auto& [key, plan] : kept_) {
     if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
     noted_.erase(plan);

@@ -31,11 +31,11 @@ struct tw_queue {
   thalweg::impl::Executor& executor;
   std::unique_ptr<thalweg::impl::Queue> queue;
   uint32_t waits = TW_WAITS_AUTO;
-  std::unique_ptr<thalweg::impl::WaitRows> rows;  // a device's
-  std::mutex order;                               // a run's numbers are taken as the queue has the runs
-  bool of_stream = false;                         // the library's wrapper of a stream (queue_of_stream)
-  thalweg::impl::CapturedRuns captured;           // since the capture began; like it, of one thread
-  void leave_captured();                          // to graphs that the program has captured
+  std::mutex order;                      // a run's kernel comes right behind the one that waits ahead of it
+  bool waited_ahead = false;             // under order: some run did
+  bool of_stream = false;                // the library's wrapper of a stream (queue_of_stream)
+  thalweg::impl::CapturedRuns captured;  // since the capture began; like it, of one thread
+  void leave_captured();                 // to graphs that the program has captured
 
  private:
   std::mutex keeping_;  // a first operation is prepared under it: nothing else may wait for that

@@ -59,7 +59,7 @@ Plan::Plan(Side& side, const Row& r, Trigger trigger) : trigger_(trigger) {
   options.timeout_ns = kLong;
   must(tw_plan_create(side.context, &options, &plan), "tw_plan_create");
   tw_queue_options waits = TW_QUEUE_OPTIONS_INIT;
-  if (trigger == Trigger::memory) waits.waits = TW_WAITS_MEMORY;
+  if (trigger == Trigger::ahead) waits.waits = TW_WAITS_AHEAD;
   if (trigger != Trigger::host) must(tw_queue_create(side.context, options.place, &waits, &queue_), "tw_queue_create");
 }
 
@@ -98,7 +98,7 @@ void Plan::start() {
       must(tw_plan_trigger(plan, nullptr), "tw_plan_trigger");
       break;
     case Trigger::queue:
-    case Trigger::memory:
+    case Trigger::ahead:
       must(tw_plan_trigger(plan, queue_), "tw_plan_trigger");
       break;
     case Trigger::graph:

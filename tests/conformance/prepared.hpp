@@ -8,7 +8,7 @@
 
 namespace conformance {
 
-enum class Trigger : uint8_t { host, queue, graph, memory };  // memory: a queue that waits by memory operations
+enum class Trigger : uint8_t { host, queue, graph, ahead };  // ahead: a queue that waits ahead of its kernels
 
 constexpr unsigned kRuns = 3;  // of each plan
 constexpr uint64_t kLong = 20'000'000'000;

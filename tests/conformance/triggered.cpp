@@ -230,7 +230,7 @@ void get(Side& side, const Row& r, Trigger trigger) {
 
 void add_triggered(std::vector<Operation>& all) {
   add_by_each<channel>(all, {"channel_host", "channel_queue", "channel_graph"}, true);
-  all.push_back({"channel_memory", true, true, ~size_t{0}, by<channel, Trigger::memory>, Devices::all, Rows::few});
+  all.push_back({"channel_ahead", true, true, ~size_t{0}, by<channel, Trigger::ahead>, Devices::all, Rows::few});
   all.push_back({"channel_kernel", false, false, ~size_t{0}, kernel_channel, Devices::none, Rows::few});
   add_by_each<put>(all, {"plan_put_host", "plan_put_queue", "plan_put_graph"}, true);
   add_by_each<get>(all, {"plan_get_host", "plan_get_queue", "plan_get_graph"}, true);

@@ -159,67 +159,6 @@ TEST_F(Contract, WordsHoldAndReleaseQueues) {
   EXPECT_EQ(queue->admit(Use::word, allocate(8, MemoryKind::managed), 8), TW_ERR_UNSUPPORTED);
 }
 
-/// A row tells the host how far it is, stores for another queue, and waits for two words one after the other.
-TEST_F(Contract, ARowOfStoresAndWaitsKeepsItsOrder) {
-  const uint64_t near = allocate(64, ordinary), landed = allocate(1001, ordinary), source = allocate(1001, ordinary);
-  const uint64_t first = make_word(), begun = make_word(), ended = make_word(), said = make_word();
-  const std::vector<std::byte> payload = fill(source, 1001), old = fill(landed, 1001);
-  const uint64_t number = std::random_device{}() | 1u;
-  ASSERT_EQ(queue->write_value(near, number - 1, false), TW_OK) << last_error();
-  finish();
-  std::unique_ptr<Queue> waiter;
-  ASSERT_EQ(device->make_queue(&waiter), TW_OK);
-  using Kind = WordOp::Kind;
-  const WordOp row[] = {{Kind::store, begun, number}, {Kind::store, said, ~number},    {Kind::wait, first, 3},
-                        {Kind::wait, near, number},   {Kind::store, near, number + 4}, {Kind::store, ended, number}};
-  const Copy behind{landed, source, 1001};
-  ASSERT_EQ(waiter->words(row), TW_OK) << last_error();
-  ASSERT_EQ(waiter->copy(&behind, 1), TW_OK);
-  while (word_at(begun) != number) ASSERT_EQ(waiter->query(), TW_IN_PROGRESS) << last_error();
-  ASSERT_EQ(queue->write_value(near, number, false), TW_OK);  // the later of the two: nothing goes on yet
-  finish();
-  EXPECT_EQ(word_at(said), ~number);
-  EXPECT_EQ(waiter->query(), TW_IN_PROGRESS);
-  EXPECT_EQ(word_at(ended), 0u);
-  EXPECT_EQ(read(landed, 1001), old);
-  __atomic_store_n(reinterpret_cast<uint64_t*>(first), 3, __ATOMIC_RELEASE);
-  EXPECT_EQ(waiter->synchronize(), TW_OK) << last_error();
-  EXPECT_EQ(word_at(ended), number);
-  EXPECT_EQ(read(landed, 1001), payload);
-  uint64_t now = 0;
-  std::memcpy(&now, read(near, sizeof now).data(), sizeof now);
-  EXPECT_EQ(now, number + 4);
-}
-
-/// A copy of another queue gets past a queue that waits: so whoever watches a wait can end it.
-TEST_F(Contract, ACopyEndsAWaitThatNobodyElseFulfils) {
-  const uint64_t near = allocate(64, ordinary), value = make_word();
-  ASSERT_EQ(queue->write_value(near, 7, false), TW_OK) << last_error();
-  finish();
-  std::unique_ptr<Queue> waiter;
-  ASSERT_EQ(device->make_queue(&waiter), TW_OK);
-  const WordOp row[] = {{WordOp::Kind::wait, near, 8}};
-  for (int i = 0; i < 100; ++i) ASSERT_EQ(waiter->words(row), TW_OK) << last_error();
-  EXPECT_EQ(waiter->query(), TW_IN_PROGRESS);
-  __atomic_store_n(reinterpret_cast<uint64_t*>(value), 8, __ATOMIC_RELEASE);
-  ASSERT_EQ(copy(near, value, sizeof value), TW_OK) << last_error();
-  finish();
-  EXPECT_EQ(waiter->synchronize(), TW_OK) << last_error();
-}
-
-TEST_F(Contract, RowsThatAreRefusedEnqueueNothing) {
-  const uint64_t word = make_word(), other = make_word();
-  const WordOp wrong[] = {{WordOp::Kind::store, word, 1}, {WordOp::Kind::store, other + 4, 1}};
-  EXPECT_EQ(queue->words(wrong), TW_ERR_MISALIGNED);
-  EXPECT_EQ(queue->words(std::vector<WordOp>(kMostWordOps + 1, {WordOp::Kind::store, word, 1})), TW_ERR_INVALID);
-  EXPECT_EQ(queue->words({}), TW_OK);
-  finish();
-  EXPECT_EQ(word_at(word), 0u);
-  EXPECT_EQ(queue->words(std::vector<WordOp>(kMostWordOps, {WordOp::Kind::store, word, 2})), TW_OK) << last_error();
-  finish();
-  EXPECT_EQ(word_at(word), 2u);
-}
-
 TEST_F(Contract, AHostsWordReleasesAQueueAndAQueueTellsTheHost) {
   const uint64_t gate = make_word(), done = make_word();
   ASSERT_EQ(queue->wait_geq(gate, 1), TW_OK) << last_error();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues that wait by memory operations for plans of another process: messages both ways, and a process that is killed meanwhile.
+// Queues that wait ahead of their kernels for plans of another process: messages both ways, and a process that is killed meanwhile.
 #include <gtest/gtest.h>
 
 #include "process.hpp"
@@ -32,7 +32,7 @@ struct Ends {
     EXPECT_EQ(tw_plan_send(sends, endpoint, from, kLength, 1, nullptr, nullptr), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_plan_recv(receives, endpoint, to, kLength, 1, nullptr, nullptr), TW_OK) << tw_last_error();
     tw_queue_options waits = TW_QUEUE_OPTIONS_INIT;
-    waits.waits = TW_WAITS_MEMORY;
+    waits.waits = TW_WAITS_AHEAD;
     EXPECT_EQ(tw_queue_create(side.context, kPlace, &waits, &queue), TW_OK) << tw_last_error();
   }
   ~Ends() {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How queues of devices wait for the peers of plans: in their kernels, or by memory operations of the stream ahead of them."""
+"""How queues of devices wait for the peers of plans: in the plans' kernels, or in a kernel of one block ahead of them."""
 
 import os
 
@@ -28,7 +28,7 @@ def take(endpoint, pipe, waits):
         pipe.recv()
 
 
-@pytest.mark.parametrize("waits", ["auto", "kernel", "memory"])
+@pytest.mark.parametrize("waits", ["auto", "kernel", "ahead"])
 def test_a_message_arrives_however_its_queue_waits(waits):
     with connected(take, waits, transport="shm") as (endpoint, pipe):
         context = endpoint.worker.context
@@ -43,7 +43,7 @@ def test_a_message_arrives_however_its_queue_waits(waits):
                 plan.trigger(queue)
                 queue.synchronize()
                 assert pipe.recv() == payload
-            assert ("so did the last run" in pipe.recv()) == (waits == "memory")
+            assert ("so did the last run" in pipe.recv()) == (waits == "ahead")
         pipe.send("end")
 
 

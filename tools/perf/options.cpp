@@ -59,8 +59,8 @@ Options
                                 (a channel) and daxpy: kernels of this tool on the devices of the buffers, --memory cuda:0
                                 --peer-memory cuda:1, and without a device their twins on the CPU. A side with host memory
                                 answers a device's puts by its CPU, with a signal. Figure packed: the flag beside the data
-  --waits auto|kernel|memory    how a device's queue waits for a channel's other end: in the kernel, or by memory operations
-                                ahead of it (auto)
+  --waits auto|kernel|ahead     how a device's queue waits for a channel's other end: in the plan's kernel, or in one of
+                                one block ahead of it          (auto)
   --persistent BLOCKS           small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_PERSISTENT of both
                                 processes, when they are started here                     (none)
   --way NAME                    by force: large transfers go by this way alone where it is possible, else as frames: eager, frames,
@@ -158,9 +158,9 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     return parse_trigger(value, &o->trigger) || refuse("--trigger " + value + ": host, queue, graph or kernel");
   }
   if (name == "--waits") {
-    constexpr const char* kNames[] = {"auto", "kernel", "memory"};  // as TW_WAITS_*
+    constexpr const char* kNames[] = {"auto", "kernel", "ahead"};  // as TW_WAITS_*
     const auto* const found = std::find(std::begin(kNames), std::end(kNames), value);
-    if (found == std::end(kNames)) return refuse("--waits: auto, kernel or memory");
+    if (found == std::end(kNames)) return refuse("--waits: auto, kernel or ahead");
     o->waits = static_cast<uint8_t>(found - std::begin(kNames));
     return true;
   }

@@ -88,20 +88,6 @@ constexpr unsigned kCaptureNone = 0, kCaptureActive = 1, kCaptureModeThreadLocal
 constexpr unsigned kHandleDescriptor = 1, kAllocationPinned = 1, kLocationDevice = 1, kReadWrite = 3;
 constexpr unsigned kSourceInStreamOrder = 1, kOverlapWithCompute = 1;
 
-/// As cuStreamBatchMemOp takes them.
-enum MemoryOpKind : unsigned { kWaitValue64 = 4, kWriteValue64 = 5 };
-struct WordOperation {
-  MemoryOpKind kind;
-  CuPointer address;
-  uint64_t value;
-  unsigned flags;
-  CuPointer drivers_own;
-};
-union MemoryOp {
-  WordOperation word;
-  uint64_t room[6];
-};
-
 struct IpcHandle {
   char bytes[64];
 };
@@ -220,7 +206,6 @@ struct Copy3d {
   F(GraphDestroy, (CuGraph graph))                                                                                             \
   F(StreamWriteValue64, (CuStream stream, CuPointer address, uint64_t value, unsigned flags))                                  \
   F(StreamWaitValue64, (CuStream stream, CuPointer address, uint64_t value, unsigned flags))                                   \
-  F(StreamBatchMemOp, (CuStream stream, unsigned count, MemoryOp* ops, unsigned flags))                                        \
   F(EventCreate, (CuEvent * event, unsigned flags))                                                                            \
   F(EventDestroy, (CuEvent event))                                                                                             \
   F(EventRecord, (CuEvent event, CuStream stream))                                                                             \

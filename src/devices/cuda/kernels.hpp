@@ -20,6 +20,7 @@ enum class KernelName : uint8_t {
   signal,
   wait,
   atomic,
+  wait_ahead,
   program_small,
   program_large,
   program_placed,

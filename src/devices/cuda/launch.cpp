@@ -10,6 +10,7 @@
 #include "devices/cuda/queue.hpp"
 #include "devices/kernels/arguments.hpp"
 #include "devices/persistent/block.hpp"
+#include "devices/program/wait_ahead.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -123,6 +124,11 @@ Status CudaQueue::launch_one(const PersistentKernel& kernel) {
                                   kernel.blocks};
   return launch_raw(driver(), device_.backend().kernels(), KernelName::persistent, kernel.blocks, kThreads, stream_,
                     &arguments);
+}
+
+Status CudaQueue::launch_one(const WaitAheadKernel& kernel) {
+  device::WaitAhead waits = *kernel.waits;
+  return launch_raw(driver(), device_.backend().kernels(), KernelName::wait_ahead, 1, kAheadThreads, stream_, &waits);
 }
 
 Status CudaQueue::launch(const Kernel& kernel) {

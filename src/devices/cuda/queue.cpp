@@ -156,21 +156,6 @@ Status CudaQueue::wait_geq(uint64_t address, uint64_t value) {
   return check(driver().StreamWaitValue64(stream_, address, value, wait_flags()), "enqueuing a wait");
 }
 
-Status CudaQueue::words(std::span<const WordOp> ops) {
-  const Current current(driver(), context_, ready());
-  if (is_error(current.status())) return current.status();
-  if (ops.size() > kMostWordOps) return fail(TW_ERR_INVALID, "a row has at most %zu operations on words", kMostWordOps);
-  MemoryOp row[kMostWordOps];
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (Status s = check_word(ops[i].address); is_error(s)) return s;
-    const bool waits = ops[i].kind == WordOp::Kind::wait;
-    row[i].word = {waits ? kWaitValue64 : kWriteValue64, ops[i].address, ops[i].value, waits ? wait_flags() : 0u, 0};
-  }
-  if (ops.empty()) return TW_OK;
-  const auto count = static_cast<unsigned>(ops.size());
-  return check(driver().StreamBatchMemOp(stream_, count, row, 0), "enqueuing stores and waits");
-}
-
 Status CudaQueue::record(Event& event) {
   const Current current(driver(), context_, device_.check_alive());
   if (is_error(current.status())) return current.status();

@@ -20,7 +20,6 @@ class CudaQueue final : public Queue {
   Status copy(const Copy* copies, size_t count) override;
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
-  Status words(std::span<const WordOp> ops) override;
   Status launch(const Kernel& kernel) override;
   Status run(const ProgramRun& program) override;
   Status call(void (*function)(void* argument), void* argument) override;
@@ -47,6 +46,7 @@ class CudaQueue final : public Queue {
   Status launch_one(const WaitKernel& kernel);
   Status launch_one(const AtomicKernel& kernel);
   Status launch_one(const PersistentKernel& kernel);
+  Status launch_one(const WaitAheadKernel& kernel);
   template <class Arguments>
   Status launch_program(KernelName name, const ProgramShape& shape, const Arguments& arguments);
   Status signal_alone(const SignalAfter& signal, uint64_t status);

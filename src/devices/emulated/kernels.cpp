@@ -154,6 +154,11 @@ Status make(const EmulatedDevice* device, const Options& options, const Persiste
   return make_persistent(device, options, kernel, out);
 }
 
+Status make(const EmulatedDevice* device, const Options& options, const WaitAheadKernel& kernel, Twin* out) {
+  *out = make_wait_ahead(device, options, *kernel.waits);
+  return TW_OK;
+}
+
 }  // namespace
 
 Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out) {

@@ -14,6 +14,9 @@ using Twin = std::function<Status(EmulatedStream&)>;
 /// Checks the kernel's addresses, takes hold of its memory and bakes its arguments in.
 Status make_twin(const EmulatedDevice* device, const Options& options, const Kernel& kernel, Twin* out);
 
+/// In program.cpp: its waits end as a program's do.
+Twin make_wait_ahead(const EmulatedDevice* device, const Options& options, const device::WaitAhead& waits);
+
 Status make_persistent(const EmulatedDevice* device, const Options& options, const PersistentKernel& kernel, Twin* out);
 
 /// Cyclically.

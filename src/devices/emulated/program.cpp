@@ -9,6 +9,7 @@
 #include "devices/emulated/machine.hpp"
 #include "devices/program/host.hpp"
 #include "devices/program/one_thread_run.hpp"
+#include "devices/program/wait_ahead.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -135,7 +136,35 @@ Status run_placed(const EmulatedDevice* device, EmulatedStream& stream, ProgramR
   return run_on_device(device, stream, program);
 }
 
+/// The block of a kernel that waits ahead of a program's.
+class AheadRun {
+ public:
+  AheadRun(const EmulatedDevice* device, bool skip_fences, const device::WaitAhead& waits)
+      : waits_(waits), memory_(device, skip_fences), lane_(Machine(memory_), waits, 0, 1) {
+    lane_.begin();
+  }
+  Status turn() {
+    const bool over = lane_.pass();
+    if (is_error(memory_.failed)) return memory_.failed;
+    return over ? TW_OK : TW_IN_PROGRESS;
+  }
+  void give_up() { device::fail(Machine(memory_), waits_.guard, kEnded, waits_.step_count, 0, 0); }
+
+ private:
+  const device::WaitAhead& waits_;
+  BlockMemory memory_;
+  device::AheadLane<Machine> lane_;
+};
+
 }  // namespace
+
+Twin make_wait_ahead(const EmulatedDevice* device, const Options& options, const device::WaitAhead& waits) {
+  return [device, skip_fences = options.skip_fences,
+          baked = std::make_shared<const device::WaitAhead>(waits)](EmulatedStream& stream) {
+    if (stream.kept() == nullptr) stream.kept() = std::make_shared<AheadRun>(device, skip_fences, *baked);
+    return go_on(stream, *static_cast<AheadRun*>(stream.kept().get()));
+  };
+}
 
 Status make_program(const EmulatedDevice* device, const ProgramRun& program, Task* out) {
   const bool placed = device != nullptr && program.placed != 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs on emulated devices and host queues.
 #pragma once
+#include "devices/emulated/kernels.hpp"
 #include "devices/emulated/stream.hpp"
 #include "devices/program.hpp"
 

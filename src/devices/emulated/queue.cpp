@@ -119,22 +119,6 @@ Status EmulatedQueue::wait_geq(uint64_t address, uint64_t value) {
   return enqueue({[place, value](EmulatedStream& stream) { return await_word(stream, place, value); }});
 }
 
-Status EmulatedQueue::words(std::span<const WordOp> ops) {
-  if (ops.size() > kMostWordOps) return fail(TW_ERR_INVALID, "a row has at most %zu operations on words", kMostWordOps);
-  std::vector<std::pair<WordOp, Place>> row(ops.size());
-  for (size_t i = 0; i < ops.size(); ++i) {
-    row[i].first = ops[i];
-    if (Status s = word_at(ops[i].address, &row[i].second); is_error(s)) return s;
-  }
-  return enqueue({[row = std::move(row)](EmulatedStream& stream) -> Status {
-    for (const auto& [op, place] : row) {
-      const Status status = op.kind == WordOp::Kind::wait ? await_word(stream, place, op.value) : store_word(place, op.value);
-      if (status != TW_OK) return status;
-    }
-    return TW_OK;
-  }});
-}
-
 /// Of a kernel that the library has.
 Status EmulatedQueue::check_launch() {
   if (!stream_->engine().options.kernels) return fail(TW_ERR_UNSUPPORTED, "this device behaves as in a build without kernels");

@@ -21,7 +21,6 @@ class EmulatedQueue final : public Queue {
   Status copy(const Copy* copies, size_t count) override;
   Status write_value(uint64_t address, uint64_t value, bool add) override;
   Status wait_geq(uint64_t address, uint64_t value) override;
-  Status words(std::span<const WordOp> ops) override;
   Status launch(const Kernel& kernel) override;
   Status run(const ProgramRun& program) override;
   Status call(void (*function)(void* argument), void* argument) override;

@@ -43,6 +43,8 @@ struct WaitArguments {
   uint64_t expired;  // what status is set to then
 };
 
+constexpr unsigned kAheadThreads = 64;  // of a kernel that waits ahead of a program's
+
 struct ProgramArguments {
   device::Program program;  // where its steps and numbers are; unless they come along
   unsigned blocks, item;    // as ProgramShape

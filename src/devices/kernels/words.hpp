@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of one word: a signal, one atomic operation, a wait. By one thread.
+// Kernels of words: a signal, one atomic operation, a wait, by one thread; the waits ahead of a program, by one block.
 #pragma once
 #include "devices/kernels/ends.hpp"
+#include "devices/program/wait_ahead.hpp"
 
 namespace thalweg::impl::kernels {
 
@@ -54,6 +55,12 @@ THALWEG_DEVICE void wait(const WaitArguments& wait) {
     if (machine::nanoseconds() - start < wait.limit_ns) continue;
     return machine::release(pointer<u64>(wait.status), wait.expired);
   }
+}
+
+THALWEG_DEVICE void wait_ahead(const device::WaitAhead& waits) {
+  device::AheadLane<device::DirectMachine> lane({}, waits, machine::thread_x(), kAheadThreads);
+  lane.begin();
+  for (u32 polls = 0; !lane.pass(); ++polls) machine::pause(polls);
 }
 
 }  // namespace thalweg::impl::kernels

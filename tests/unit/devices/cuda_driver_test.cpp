@@ -54,11 +54,6 @@ TEST(CudaDriver, OurDeclarationsAreCudas) {
   EXPECT_EQ(int{kHostPointerForRegistered}, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
   EXPECT_EQ(int{kDescriptorHandles}, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
   EXPECT_EQ(int{kNativeAtomics}, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
-  static_assert(sizeof(MemoryOp) == sizeof(CUstreamBatchMemOpParams));
-  static_assert(offsetof(WordOperation, flags) == offsetof(CUstreamBatchMemOpParams, waitValue.flags));
-  static_assert(offsetof(WordOperation, value) == offsetof(CUstreamBatchMemOpParams, writeValue.value64));
-  EXPECT_EQ(static_cast<unsigned>(kWaitValue64), static_cast<unsigned>(CU_STREAM_MEM_OP_WAIT_VALUE_64));
-  EXPECT_EQ(static_cast<unsigned>(kWriteValue64), static_cast<unsigned>(CU_STREAM_MEM_OP_WRITE_VALUE_64));
   EXPECT_EQ(int{kMultiprocessors}, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   EXPECT_EQ(kWaitFlush, static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH));
   EXPECT_EQ(kEventBlockingSync | kEventDisableTiming, unsigned{CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING});

@@ -34,7 +34,6 @@ TEST_F(CudaQueueTest, AnOperationIsOneCallOfTheDriver) {
   const uint64_t a = allocate(MemoryKind::device, 100), b = allocate(MemoryKind::device, 100), word = a;
   const Copy copy{a, b, 64};
   const Copy rows{a, b, 8, 2, 1, 16, 32, 0, 0};
-  const WordOp row[] = {{WordOp::Kind::store, word, 1}, {WordOp::Kind::wait, word, 1}};
   const struct {
     const char* call;
     std::function<Status()> run;
@@ -44,7 +43,6 @@ TEST_F(CudaQueueTest, AnOperationIsOneCallOfTheDriver) {
       {"Memcpy2DAsync", [&] { return queue->copy(&rows, 1); }, true},
       {"StreamWriteValue64", [&] { return queue->write_value(word, 1, false); }, true},
       {"StreamWaitValue64", [&] { return queue->wait_geq(word, 1); }, true},
-      {"StreamBatchMemOp", [&] { return queue->words(row); }, true},
       {"EventRecord", [&] { return queue->record(*event); }, true},
       {"StreamWaitEvent", [&] { return queue->wait_event(*event); }, true},
       {"EventQuery", [&] { return event->query(); }, false},
