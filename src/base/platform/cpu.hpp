@@ -19,6 +19,15 @@ inline void cpu_pause() {
 #endif
 }
 
+/// Has the line brought here to be stored to, from a core that has read it. A hint: any address.
+inline void prefetch_to_store(const void* line) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(line)));  // the compiler's builtin takes a shared copy by default
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
 /// A counter that runs at a constant rate (cpu_ticks_per_second()); not ordered with other instructions.
 inline uint64_t cpu_ticks() {
 #if defined(__x86_64__)

@@ -21,6 +21,9 @@ class Consumer {
   uint64_t next_parity() const { return parity_; }
   bool ready() const { return ((load_acquire(*next_word()) ^ next_parity()) & kParity) == 0; }
 
+  /// Of frames that follow each other: the next but one comes from the producer's cache while this one is handled.
+  void prefetch_slot() const { __builtin_prefetch(&shared_->slots[(head_ + 1) & (kSlots - 1)]); }
+
   /// Frames that were taken.
   uint64_t taken() const { return head_; }
   /// The next frame's header before it is taken: length, type, flags and id. False: there is none.

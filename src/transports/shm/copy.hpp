@@ -12,17 +12,17 @@
 
 namespace thalweg::impl::shm {
 
-/// n <= 40. Reads and writes exactly n bytes.
+/// Of a slot's body. Reads and writes exactly n bytes.
 inline void copy_short(std::byte* to, const std::byte* from, uint32_t n) {
   if (n >= 16) {
     struct Pair {
       uint64_t low, high;
-    } first, second, last;
+    } first, next, last;
     std::memcpy(&first, from, 16);
     std::memcpy(&last, from + n - 16, 16);
-    if (n > 32) {
-      std::memcpy(&second, from + 16, 16);
-      std::memcpy(to + 16, &second, 16);
+    for (uint32_t at = 16; at + 16 < n; at += 16) {
+      std::memcpy(&next, from + at, 16);
+      std::memcpy(to + at, &next, 16);
     }
     std::memcpy(to, &first, 16);
     std::memcpy(to + n - 16, &last, 16);

@@ -2,9 +2,10 @@
 // What two processes share: the memory of one connection, the doorbell of one port, the set-up message.
 //
 // A connection has two direction blocks, each with one producer and one consumer. A direction is
-//   - a command ring of 64-byte slots. A slot is the frame's header and up to 40 body bytes. The header's first 8 bytes are
+//   - a command ring of 128-byte slots. A slot is the frame's header and up to 104 body bytes. The header's first 8 bytes are
 //     stored last, with one release store; bit 7 of `type` (kParity) flips each phase, so that the consumer sees a new frame in
-//     the slot itself and the two sides share nothing else per frame;
+//     the slot itself and the two sides share nothing else per frame. Caches fetch lines in pairs: a consumer that polls one line
+//     would take the next slot from the producer if that were the other line of the pair;
 //   - a bulk ring of bytes for larger bodies. A body is contiguous; both sides compute its place by the same rule (place())
 //     from the body lengths alone, so no position is ever read from the peer. A producer that often finds no room gets a deep
 //     one, memory of its own; a frame without a body (kTurn) means that the bodies behind it lie there, or in the first again;
@@ -29,8 +30,8 @@
 namespace thalweg::impl::shm {
 
 inline constexpr uint32_t kSlots = 64;
-inline constexpr uint32_t kSlotBytes = 64;
-inline constexpr uint32_t kInlineMax = kSlotBytes - sizeof(FrameHeader);  // 40
+inline constexpr uint32_t kSlotBytes = 128;
+inline constexpr uint32_t kInlineMax = kSlotBytes - sizeof(FrameHeader);  // 104
 inline constexpr uint32_t kFragment = 16 * 1024;
 inline constexpr uint32_t kCopyMax = kFragment + 512;  // a fragment and the headers of any frame type
 inline constexpr uint32_t kBulkBytes = 50 * 1024;      // three fragments and 2 KiB of small bodies between them
@@ -81,7 +82,7 @@ struct Connection {
   Direction direction[2];
   OfferTable offers[2];  // what the side that writes to that direction offers to receive
 };
-static_assert(sizeof(Connection) <= 112 * 1024, "the memory budget of an idle endpoint is 128 KiB");
+static_assert(sizeof(Connection) <= 120 * 1024, "the memory budget of an idle endpoint is 128 KiB");
 
 inline uint32_t bulk_size(uint32_t length) { return (length + kBulkUnit - 1) & ~(kBulkUnit - 1); }
 
@@ -137,6 +138,6 @@ struct SetupBody {
   uint64_t doorbell_address;  // where the sender's own process has its doorbell memory
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
-inline constexpr uint16_t kSetupVersion = 5;
+inline constexpr uint16_t kSetupVersion = 6;
 
 }  // namespace thalweg::impl::shm

@@ -11,6 +11,13 @@ namespace thalweg::impl::shm {
 
 // --- sending
 
+/// Not in an exchange of single frames: there the consumer polls the line that is brought here.
+inline void ShmPort::published(ShmLink& link) {
+  if (std::exchange(link.taken_before, link.in.taken()) == link.in.taken()) link.out.prefetch_slot();
+  if (link.out.must_ring()) [[unlikely]]
+    link.doorbell.ring(link.peer_bit);
+}
+
 Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
   auto& link = static_cast<ShmLink&>(base);
   if (!link.out.has_slot()) [[unlikely]] {
@@ -27,8 +34,7 @@ Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
     link.body_copy.copy(to, static_cast<const std::byte*>(body), header.length);
     link.out.put_bulk(header);
   }
-  if (link.out.must_ring()) [[unlikely]]
-    ring_peer(link);
+  published(link);
   return TW_OK;
 }
 
@@ -58,8 +64,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   } else {
     link.out.put_filled(header);
   }
-  if (link.out.must_ring()) [[unlikely]]
-    ring_peer(link);
+  published(link);
 }
 
 /// No room was seen: reads the credit that the consumer has returned. TW_OK: the frame fits now.
@@ -130,8 +135,9 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
       return done + 1;
     }
     ++done;
-    // The next frame's slot comes from the producer's cache while this body is copied.
+    // The next frame's slot comes from the producer's cache while this body is copied, or this frame handled.
     if (header.length > kInlineMax) __builtin_prefetch(link.in.next_word());
+    if (done > 1) link.in.prefetch_slot();
     sink_->on_frame(link, header, body);
     if (link.ended) [[unlikely]]
       return done;

@@ -43,6 +43,7 @@ struct ShmLink final : Link {
   DeepIn deep_in;
   OfferTables offers;
   uint32_t reserved = 0;       // of the reservation that is open
+  uint64_t taken_before = 0;   // frames that had arrived at the last send
   uint32_t my_bit = 0;         // of my doorbell, for frames that arrive here
   uint32_t peer_bit = 0;       // of the peer's doorbell
   uint32_t hot_index = kCold;  // place in the port's hot list
@@ -154,6 +155,7 @@ class ShmPort final : public Port, private SegmentListener {
   void deepen(ShmLink& link, bool full);
   void turn_back_idle();
   void ring_peer(ShmLink& link);
+  static void published(ShmLink& link);
   /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
   void unpin() {
     if (!pinned_) [[likely]]

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/platform/cpu.hpp"
 #include "transports/shm/copy.hpp"
 #include "transports/shm/layout.hpp"
 
@@ -63,6 +64,10 @@ class Producer {
   /// The body is at inline_place() already.
   void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
   std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
+
+  /// Of frames that follow each other: the line of a later one is brought here, from the consumer that has read it, before it is stored
+  /// to.
+  void prefetch_slot() const { prefetch_to_store(&shared_->slots[(head_ + kSlotsAhead) & (kSlots - 1)]); }
 
   /// Reads the credit that the consumer has returned. False: it claims what it cannot have consumed.
   [[gnu::cold]] bool refresh() {
@@ -132,6 +137,7 @@ class Producer {
     store_release(slot.word, (word & ~kParity) | parity);
   }
 
+  static constexpr uint64_t kSlotsAhead = 3;
   Direction* shared_ = nullptr;
   uint64_t head_ = 0;
   uint64_t slot_limit_ = 0;
