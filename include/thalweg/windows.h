@@ -64,7 +64,7 @@ TW_CHECKED tw_status tw_window_endpoint(tw_window *window, uint32_t rank, tw_end
 
 /* Plain data, the same bytes as thalweg::device::Guard and ::Window (device/types.hpp): pass it to a kernel by value. */
 typedef struct tw_device_guard {
-  uint64_t *poison;      /* in the device's memory: not 0: device code does nothing. Set by the device when a wait expires */
+  uint64_t *abort_flag;  /* in the device's memory: not 0: device code does nothing. Set by the device when a wait expires */
   void *failure;         /* thalweg::device::Failure, in pinned memory: why; read it with tw_window_check */
   const uint64_t *abort; /* in pinned memory: not 0: waits end; set by the library when a peer is lost */
   uint64_t limit_ns;     /* of a wait */

@@ -199,7 +199,7 @@ void bind_bound_window(nb::module_& m) {
       .def_prop_ro(
           "bases", [](BoundWindow& s) { return number(s.view.bases); },
           "Address of the table of every rank's address, in the place's memory.")
-      .def_prop_ro("poison", [](BoundWindow& s) { return number(s.view.guard.poison); })
+      .def_prop_ro("abort_flag", [](BoundWindow& s) { return number(s.view.guard.abort_flag); })
       .def_prop_ro("failure", [](BoundWindow& s) { return number(s.view.guard.failure); })
       .def_prop_ro("abort", [](BoundWindow& s) { return number(s.view.guard.abort); })
       .def_prop_ro(

@@ -7,7 +7,7 @@
 // order of the list can lock two programs against each other.
 //
 // One run at a time: a second one that begins meanwhile changes nothing but Failure, which then has TW_ERR_BUSY. A wait that
-// fails (its limit, Guard::abort, a truncated receive) fills in Failure and poisons the program: what has not been done by then
+// fails (its limit, Guard::abort, a truncated receive) fills in Failure and sets its abort flag: what has not been done by then
 // is not done, no later run does anything, and the queue goes on. It is used again after its state has been zeroed, and that
 // of its channels.
 #pragma once
@@ -52,7 +52,7 @@ struct ProgramRun {
   std::span<const uint32_t> after;
   uint64_t placed = 0;    // what place() wrote, in memory that the executor reads at every run; 0 where the steps are few
   uint64_t state = 0;     // device::ProgramState, executor's memory, state_bytes() long, zeroed before the first run
-  device::Guard guard{};  // of every wait; poison is the state's
+  device::Guard guard{};  // of every wait; the abort flag is the state's
   ProgramShape shape{};
   std::shared_ptr<Carrier> carrier;  // of runs by the host; null: nothing is rung for, or another thread handles it
 };
@@ -65,9 +65,9 @@ constexpr size_t state_bytes(size_t steps) {
 size_t placed_bytes(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape);
 /// Written to host memory, for the caller to bring there.
 void place(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape, std::byte* out);
-/// The poison word of the program's Guard.
-inline device::u64* poison_of(uint64_t state) {
-  return reinterpret_cast<device::u64*>(state + offsetof(device::ProgramState, poison));
+/// The abort flag of the program's Guard.
+inline device::u64* abort_flag_of(uint64_t state) {
+  return reinterpret_cast<device::u64*>(state + offsetof(device::ProgramState, abort_flag));
 }
 
 }  // namespace thalweg::impl

@@ -9,7 +9,8 @@ namespace thalweg::impl {
 
 Status check_host_memory(const void* address, uint64_t length) {
   const auto* const bytes = static_cast<const std::byte*>(address);
-  if (length == 0 || (may_read(bytes) && may_read(bytes + (length - 1)))) return TW_OK;
+  const bool wraps = length > UINTPTR_MAX - reinterpret_cast<uintptr_t>(address);
+  if (length == 0 || (!wraps && may_read(bytes) && may_read(bytes + (length - 1)))) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,
               "this process may not read %llu bytes at %p, and none of its devices knows them: if they are memory of a GPU, "
               "`thalweg info` says why its driver is not used here; else map them first",

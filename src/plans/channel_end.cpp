@@ -86,9 +86,9 @@ Status tw_channel_end::choose_executor(const char* place) {
 }
 
 Status tw_channel_end::make_guard(uint64_t timeout_ns) {
-  if (Status s = executor_->own().allocate(sizeof(uint64_t), &poison_); is_error(s)) return s;
+  if (Status s = executor_->own().allocate(sizeof(uint64_t), &abort_flag_); is_error(s)) return s;
   if (Status s = executor_->pinned().allocate(kPinnedBytes, &pinned_); is_error(s)) return s;
-  guard = {reinterpret_cast<uint64_t*>(poison_), reinterpret_cast<void*>(pinned_),
+  guard = {reinterpret_cast<uint64_t*>(abort_flag_), reinterpret_cast<void*>(pinned_),
            reinterpret_cast<const uint64_t*>(pinned_ + kAbortAt), timeout_ns};
   return TW_OK;
 }
@@ -218,6 +218,6 @@ void tw_channel_end::let_go() {
     proxy_.abandon(offered);
   }
   if (executor_ == nullptr) return;
-  executor_->own().free(poison_, sizeof(uint64_t));
+  executor_->own().free(abort_flag_, sizeof(uint64_t));
   executor_->pinned().free(pinned_, kPinnedBytes);
 }

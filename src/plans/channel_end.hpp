@@ -47,6 +47,6 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   std::optional<thalweg::impl::KernelsWait> kernels_wait_;  // a device's
   thalweg::impl::Channel* channel_ = nullptr;
   std::vector<Buffer> buffers_;
-  uint64_t poison_ = 0, pinned_ = 0;
+  uint64_t abort_flag_ = 0, pinned_ = 0;
   uint32_t epoch_ = 0;  // of the channel: what the code runs on
 };

@@ -12,7 +12,8 @@ namespace device = thalweg::device;
 
 ProgramRun PlanRuns::run() const {
   ProgramRun run = program_.run();
-  run.guard = {poison_of(run.state), failure_.record(), reinterpret_cast<const device::u64*>(failure_.abort_word()), limit_ns_};
+  run.guard = {abort_flag_of(run.state), failure_.record(), reinterpret_cast<const device::u64*>(failure_.abort_word()),
+               limit_ns_};
   if (executor_->device() == nullptr) run.carrier = carried_.carrier();
   return run;
 }

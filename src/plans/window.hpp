@@ -22,7 +22,7 @@
 
 namespace thalweg::impl {
 
-/// What code of one executor needs: in its memory the poison word, then the addresses; in pinned memory failure and abort.
+/// What code of one executor needs: in its memory the abort flag, then the addresses; in pinned memory failure and abort.
 struct WindowBinding {
   Device* device = nullptr;                 // null: the host
   std::optional<KernelsWait> kernels_wait;  // a device's

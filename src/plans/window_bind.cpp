@@ -133,7 +133,7 @@ Status tw_window::reach_device(uint32_t of, Device& device, uint64_t* address) {
 
 /// The executor's words and the pinned ones, filled in.
 Status tw_window::make_guard(WindowBinding& binding, const std::vector<uint64_t>& bases) {
-  std::vector<uint64_t> table{0};  // the poison word, then the addresses
+  std::vector<uint64_t> table{0};  // the abort flag, then the addresses
   table.insert(table.end(), bases.begin(), bases.end());
   const size_t bytes = table.size() * sizeof(uint64_t);
   uint64_t executor = 0;

@@ -191,7 +191,8 @@ void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op) { send_fin(engine,
 
 bool take_rts(const FrameHeader& header, PeerBytes& body, ReceivedRts* out) {
   out->near_device = (header.flags & kFrameDevice) != 0;
-  return body.take(&out->rts) && (!out->near_device || body.take(&out->device));
+  // No buffer is longer; users compute with what they are told.
+  return body.take(&out->rts) && out->rts.length <= kLongestMessage && (!out->near_device || body.take(&out->device));
 }
 
 namespace {
@@ -339,7 +340,7 @@ bool receive_by_cpu(Engine& engine, Peer& peer, OpRun& run, const RtsBody& annou
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   ReceivedRts rts;
-  if (!take_rts(header, body, &rts)) return engine.violation(peer, "a short RTS");
+  if (!take_rts(header, body, &rts)) return engine.violation(peer, "a short RTS, or one of more bytes than a buffer can have");
   const bool claims = header.id != 0;
   OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives().match(header.a, &peer);
   if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;

@@ -200,9 +200,12 @@ class Written {
     failure = site_.pinned(sizeof(device::Failure));
     abort = site_.pinned(8);
     state = site_.allocate(state_bytes(steps.size()));
-    run = {
-        steps, numbers, 0, state, {poison_of(state), pointer<device::Failure>(failure), pointer<device::u64>(abort), limit_ns},
-        shape};
+    run = {steps,
+           numbers,
+           0,
+           state,
+           {abort_flag_of(state), pointer<device::Failure>(failure), pointer<device::u64>(abort), limit_ns},
+           shape};
     if (!fits_inline(steps.size(), numbers.size())) {
       Bytes placed(placed_bytes(steps, numbers, shape));
       place(steps, numbers, shape, placed.data());

@@ -14,7 +14,7 @@ import struct
 
 import wire
 
-SLOTS, SLOT, INLINE = 64, 64, 40
+SLOTS, SLOT, INLINE = 64, 128, 104
 COPY_MAX = 16 * 1024 + 512
 BULK, DEEP, WIDE = 50 * 1024, 274 * 1024, 4 << 20
 TURN = (1 << 32) - 1  # the length of a frame that turns to the other bulk ring
@@ -49,7 +49,7 @@ class Ring:
         self.session = session = wire.dial(self.sock, key, wire.worker_target(to))
         doorbell, rings = segment(DOORBELL), segment(CONNECTION)
         self._sleeper, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        offer = _SETUP.pack(0x6D687374, 5, 0, CONNECTION, 0, 0)
+        offer = _SETUP.pack(0x6D687374, 6, 0, CONNECTION, 0, 0)
         link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(doorbell, ringer.fileno(), rings))
         assert link.transport == "shm"
         self._map = mmap.mmap(rings, CONNECTION)

@@ -44,6 +44,8 @@ BAD = {
     "a first part longer than all of it": dict(kind=wire.TAGGED_FIRST, body=u64(1, 10) + bytes(11)),
     "a part of no message": dict(kind=wire.DATA, a=1, flags=wire.MORE, body=b"abcd"),
     "a short RTS": dict(kind=wire.TAGGED_RTS, body=b"abc"),
+    "an RTS of more than any buffer": dict(kind=wire.TAGGED_RTS, body=u64(1, (1 << 64) - 8, 0, 0, 0)),
+    "an active message RTS of more than any buffer": dict(kind=wire.AM_RTS, body=u64(1, (1 << 63) + 1, 0, 0, 0)),
     "a claim of a receive that was not offered": dict(kind=wire.TAGGED_RTS, id=1, body=u64(1, 10, 0, 0, 0)),
     "a header longer than its message": dict(kind=wire.AM, a=5, body=b"abcd"),
     "a long header without its length": dict(kind=wire.AM_LONG, a=300, body=b"abcd"),

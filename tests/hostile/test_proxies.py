@@ -20,7 +20,6 @@ LIMIT = -204
 EARLY = 8192  # channels of a peer that no plan has named
 FIRST_CREDIT, OVERHEAD = 64 << 10, 256
 LONGEST = 80 << 10
-AM_RTS = 6
 _CONTROL = struct.Struct("<4B3QII16sQQHQI")
 
 
@@ -99,7 +98,7 @@ def test_channels_that_nobody_names_are_refused_above_a_limit(proxy):
 def test_what_waits_behind_a_message_that_does_not_come_waits_at_the_peer(proxy):
     """An RTS without its payload: what follows is taken later, so there is no credit for more and more of it."""
     rts = struct.pack("<5Q", 815, LONGEST, 0, 0, 0)
-    proxy.frames.send(AM_RTS, id=CONTROL, body=rts)
+    proxy.frames.send(wire.AM_RTS, id=CONTROL, body=rts)
     while (cts := proxy.listen()).kind != wire.CTS:
         pass
     said = 0

@@ -383,7 +383,7 @@ def store_request(session: Session, op: int, key: bytes, value: bytes = b"") -> 
 
 # -- frames over tcp
 
-AM_ASK, AM_LONG, NOTICE = 8, 17, 32
+AM_RTS, AM_ASK, AM_LONG, NOTICE = 6, 8, 17, 32
 TAGGED, TAGGED_FIRST, TAGGED_RTS, AM, BYTES, MATCHED, CTS, DATA, FIN, CREDIT = 1, 2, 3, 4, 7, 9, 10, 11, 12, 13
 PUT_FRAME, PUT_LAYOUT, GET_FRAME, ATOMIC, ATOMIC_REPLY, SIGNAL, FLUSH, PUT_BLOCKS, GET_BLOCKS = (
     20,

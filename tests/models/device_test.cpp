@@ -93,14 +93,14 @@ TEST(DeviceModels, ARunFindsWhatTheOneBeforeItCounted) {
 
 /// The first to fail records the reason; the host reads it.
 TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
-  expect_code("include/thalweg/device/wait.hpp",
-              {"m.compare_swap(poison", "m.store(&failure->what, what);", "m.release(reinterpret_cast<u64*>(&failure->code)"});
+  expect_code("include/thalweg/device/wait.hpp", {"m.compare_swap(abort_flag", "m.store(&failure->what, what);",
+                                                  "m.release(reinterpret_cast<u64*>(&failure->code)"});
   expect_code("src/plans/plan_failure.cpp", {"__atomic_load_n(&record_->code, __ATOMIC_ACQUIRE)"});
   check([](Program& p) {
-    const Word what = p.word(), code = p.word(), poison = p.word();
+    const Word what = p.word(), code = p.word(), abort_flag = p.word();
     for (int block = 1; block <= 2; ++block) {
       Thread& one = p.thread();
-      const Reg before = one.add(poison, 1, Order::relaxed, "poison");
+      const Reg before = one.add(abort_flag, 1, Order::relaxed, "abort flag");
       one.when(
           before, [](Value v) { return v == 0; },
           [&] {

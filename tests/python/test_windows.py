@@ -106,7 +106,7 @@ def test_a_bound_window_is_the_struct_that_kernels_take():
             assert (bound.rank, bound.size, bound.length, bound.limit) == (rank, 2, LENGTH, 7.0)
             numbers = struct.unpack("IIQQQQQQ8Q", bytes(bound))
             assert all(numbers[8:10]) and not any(numbers[10:])  # the addresses of two ranks
-            assert numbers[:8] == (rank, 2, LENGTH, bound.bases, bound.poison, bound.failure, bound.abort, 7_000_000_000)
+            assert numbers[:8] == (rank, 2, LENGTH, bound.bases, bound.abort_flag, bound.failure, bound.abort, 7_000_000_000)
             assert tw.memory_query(bound.bases)["place"] == f"emulated:{rank}"
             with pytest.raises(tw.Unsupported, match="rank 0.*device memory"):
                 window.bind("host")

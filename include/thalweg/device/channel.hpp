@@ -18,7 +18,7 @@
 // Every thread that takes part makes its Sender or Receiver when the kernel begins and keeps it, as it counts along. An end is
 // used by one kernel, plan or queue at a time; blocks that share it make the same calls in the same order.
 //
-// False: the guard is poisoned, and its Failure has why; do not use this end any more. `what` is for that record.
+// False: the guard's abort flag is set, and its Failure has why; do not use this end any more. `what` is for that record.
 #pragma once
 #include <thalweg/device/channel_steps.hpp>
 

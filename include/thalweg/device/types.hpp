@@ -8,7 +8,7 @@ using u64 = unsigned long long;
 using i64 = long long;
 using u32 = unsigned;
 
-/// Why a wait failed. In pinned host memory; written once, by the first to poison the guard, `code` last.
+/// Why a wait failed. In pinned host memory; written once, by the first to set the guard's abort flag, `code` last.
 struct Failure {
   u64 claimed;   // its writing has begun
   i64 code;      // tw_status, negative; 0: all is well
@@ -20,7 +20,7 @@ struct Failure {
 
 /// Every blocking call of device code takes one (wait.hpp).
 struct Guard {
-  u64* poison;       // executor's memory: not 0: every wait returns false at once. Set at an expiry, by the executor
+  u64* abort_flag;   // executor's memory: not 0: every wait returns false at once. Set at an expiry, by the executor
   Failure* failure;  // pinned host memory
   const u64* abort;  // pinned host memory; the host sets it (peer lost) to a status; polled every 100 us or so of a wait
   u64 limit_ns;
@@ -47,7 +47,7 @@ struct Side {
 /// ---- Channel, mapped path. The n-th send (n = 0, 1, ...) uses slot n % slots. All words are 64 bits: (n + 1) << 16 | info.
 /// A word counts as reached when (i64)((word >> 16) - (n + 1)) >= 0 (in 48 bits, cyclic). info of a credit: number of the
 /// receive buffer; of a flag: 0, or the low 16 bits of -(tw_status) of why there is no data (truncated: the buffer was too short;
-/// poisoned).
+/// aborted).
 constexpr u32 kSlots = 32;         // a receive n is posted only when receive n - kSlots is over
 constexpr u32 kRecvBuffers = 256;  // entries of SendEnd::recv_buffers
 
@@ -120,7 +120,7 @@ struct Step {
 struct ProgramState {
   u64 closed;  // not 0: a run failed, or a second one at a time was refused; no run from this number on begins
   u64 runs;    // finished
-  u64 poison;
+  u64 abort_flag;
   u64 arrived;  // blocks that are done; a specialised kernel's: specialised_run.hpp
   // followed by the executor's own: one u64 per step, one per block
 };
@@ -129,6 +129,6 @@ struct Program {  // by value in a kernel's parameters when the steps are few: s
   u32 step_count;
   const u32* after;
   ProgramState* state;
-  Guard guard;  // guard.poison == &state->poison
+  Guard guard;  // guard.abort_flag == &state->abort_flag
 };
 }  // namespace thalweg::device

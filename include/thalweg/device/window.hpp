@@ -10,7 +10,7 @@
 // wait and test acquires what a signal covers. quiet() is for other orders. get() reads what is there: wait for it first.
 //
 // Calls name a thread group (thread_group.hpp): Thread(), Warp(), Block(), or Blocks(word, index, count), which share
-// it. All of the group's threads give the same arguments. False, and 0 of atomics beside a poisoned guard: outside the
+// it. All of the group's threads give the same arguments. False, and 0 of atomics beside a guard whose abort flag is set: outside the
 // window (TW_ERR_OUT_OF_BOUNDS), a rank that is not mapped here (TW_ERR_UNREACHABLE), a word or room that is not aligned
 // (TW_ERR_MISALIGNED), or a wait that failed. `what` is for the Failure.
 #pragma once
@@ -21,14 +21,15 @@ namespace thalweg::device {
 
 /// What reach() does if first_bases lacks the address: fails, or loads it from the bases.
 template <class M>
-THALWEG_DEVICE_CALL u64 reach_far(M m, u64* poison, Failure* failure, char* const* bases, u32 rank, bool inside, u64 offset) {
+THALWEG_DEVICE_CALL u64 reach_far(M m, u64* abort_flag, Failure* failure, char* const* bases, u32 rank, bool inside,
+                                  u64 offset) {
   if (!inside) {
-    record(m, poison, failure, kOutOfBounds, rank, 0, offset);
+    record(m, abort_flag, failure, kOutOfBounds, rank, 0, offset);
     return 0;
   }
   const u64 base = m.constant(reinterpret_cast<const u64*>(bases + rank));
   if (base != 0) return base + offset;
-  record(m, poison, failure, kUnreachable, rank, 0, 0);
+  record(m, abort_flag, failure, kUnreachable, rank, 0, 0);
   return 0;
 }
 
@@ -38,7 +39,7 @@ THALWEG_DEVICE u64 reach(const Window& window, u32 rank, u64 offset, u64 bytes, 
   const u64 base = reinterpret_cast<u64>(window.first_bases[rank % kFirstRanks]);
   const bool inside = rank < window.size && offset <= window.length && bytes <= window.length - offset;
   if (inside && base != 0 && rank < kFirstRanks) return base + offset;
-  return reach_far(m, window.guard.poison, window.guard.failure, window.bases, rank, inside, offset);
+  return reach_far(m, window.guard.abort_flag, window.guard.failure, window.bases, rank, inside, offset);
 }
 
 /// The same, aligned to `alignment` bytes; else TW_ERR_MISALIGNED.

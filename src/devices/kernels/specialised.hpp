@@ -12,11 +12,11 @@
 namespace thalweg::impl::kernels {
 
 namespace machine = device::machine;
-using device::Gate;
 using device::i64;
 using device::Move;
 using device::Part;
 using device::Poll;
+using device::Ready;
 using device::RecvBuffer;
 using device::Side;
 using device::Step;
@@ -24,7 +24,7 @@ using device::Word16;
 
 /// What a block's first thread found, for all.
 struct SpecialisedShared {
-  u32 gate;
+  u32 started;
   u32 plain;  // a send's receive buffer is contiguous
   u64 to;
   const RecvBuffer* recv_buffer;
@@ -76,7 +76,7 @@ THALWEG_DEVICE void move_list(const Steps& steps, const ProgramArguments& common
 }
 
 /// One step's bytes, by all threads of all blocks: warps of the blocks in turn, so that what is less than a word for each thread
-/// still takes all of them. What a thread moves at once is loaded before the gates are open, unless it waits for the polled
+/// still takes all of them. What a thread moves at once is loaded before the waits are over, unless it waits for the polled
 /// step.
 template <Move kMove>
 class Mover {
@@ -152,13 +152,13 @@ enum class Wait : u32 { credit, before, after };
 template <Wait kWait, class Run>
 THALWEG_DEVICE bool await(Run& run) {
   for (;;) {
-    const Gate gate = kWait == Wait::credit ? run.credit() : kWait == Wait::before ? run.before() : run.after();
-    if (gate != Gate::shut) return gate == Gate::open;
+    const Ready ready = kWait == Wait::credit ? run.credit() : kWait == Wait::before ? run.before() : run.after();
+    if (ready != Ready::no) return ready == Ready::yes;
     if (run.timed_out()) return false;
   }
 }
 
-/// By all threads of a block that is refused: what they load ahead of the gates may be given back as soon as it is counted.
+/// By all threads of a block that is refused: what they load ahead of the waits may be given back as soon as it is counted.
 THALWEG_DEVICE_COLD void turn_away(device::ProgramState* state, u32 steps) {
   machine::full_fence_near();
   machine::sync_block();
@@ -169,9 +169,9 @@ constexpr u32 kBegun = 1, kMoves = 2, kTooShort = 4;
 
 /// By the first thread, up to the move.
 template <Move kMove, class Run>
-THALWEG_DEVICE u32 open_gates(Run& run, SpecialisedShared& shared) {
+THALWEG_DEVICE u32 start_block(Run& run, SpecialisedShared& shared) {
   if (!run.begin()) return 0;
-  u32 gate = kBegun | kMoves;
+  u32 started = kBegun | kMoves;
   if constexpr (kMove == Move::send) {
     if (!await<Wait::credit>(run)) return kBegun;
     const RecvBuffer* const recv_buffer =
@@ -180,9 +180,9 @@ THALWEG_DEVICE u32 open_gates(Run& run, SpecialisedShared& shared) {
     shared.plain = block == device::kContiguous && recv_buffer->to.pieces == nullptr;
     shared.to = to;
     shared.recv_buffer = recv_buffer;
-    if (!run.fits(capacity)) gate = kBegun | kTooShort;
+    if (!run.fits(capacity)) started = kBegun | kTooShort;
   }
-  return await<Wait::before>(run) ? gate : kBegun;
+  return await<Wait::before>(run) ? started : kBegun;
 }
 
 template <Poll kPoll, Move kMove, class Arguments>
@@ -195,17 +195,17 @@ THALWEG_DEVICE void run_specialised(const Arguments& arguments, const ProgramArg
   u32 which = 0;
   if (kMove == Move::list && first_piece() < common.specialised.items) which = steps.step_of(first_piece());
   if constexpr (kMove == Move::none || kMove == Move::list) {
-    if (machine::thread_x() == 0) shared.gate = open_gates<kMove>(run, shared);
+    if (machine::thread_x() == 0) shared.started = start_block<kMove>(run, shared);
     machine::sync_block();
-    if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
-    if (kMove == Move::list && (shared.gate & kMoves) != 0) move_list(steps, common, which);
+    if (shared.started == 0) return turn_away(common.program.state, common.program.step_count);
+    if (kMove == Move::list && (shared.started & kMoves) != 0) move_list(steps, common, which);
   } else {
     Mover<kMove> mover(steps.step(common.specialised.move_step), common.blocks);
     if (kMove != Move::sides && (kPoll == Poll::none || common.specialised.behind == 0)) mover.load();
-    if (machine::thread_x() == 0) shared.gate = open_gates<kMove>(run, shared);
+    if (machine::thread_x() == 0) shared.started = start_block<kMove>(run, shared);
     machine::sync_block();
-    if (shared.gate == 0) return turn_away(common.program.state, common.program.step_count);
-    if ((shared.gate & kMoves) != 0) {
+    if (shared.started == 0) return turn_away(common.program.state, common.program.step_count);
+    if ((shared.started & kMoves) != 0) {
       if constexpr (kMove == Move::send) {
         mover.store(shared);
       } else {
@@ -213,10 +213,10 @@ THALWEG_DEVICE void run_specialised(const Arguments& arguments, const ProgramArg
       }
     }
   }
-  const u32 gate = shared.gate;
+  const u32 started = shared.started;
   if constexpr (kMove != Move::none) machine::sync_block();
   if (machine::thread_x() >= machine::kLanes) return;
-  bool failed = gate == kBegun;
+  bool failed = started == kBegun;
   if (common.blocks != 1 && machine::from_lane<u32>(machine::thread_x() == 0 && run.arrive(failed), 0) == 0) return;
   if (kMove == Move::list || common.blocks != 1)
     failed = run.join(machine::from_lane(run.run(), 0), machine::from_lane(run.outcome(), 0)) || failed;

@@ -32,23 +32,23 @@ class OneThreadSpecialised {
       }
       part_ = shape_.specialised.move == device::Move::send ? Part::credit : Part::before;
     }
-    device::Gate credit = device::Gate::open;
+    device::Ready credit = device::Ready::yes;
     if (part_ == Part::credit) {
       credit = ask(run_.credit());
-      if (credit == device::Gate::shut) return false;
+      if (credit == device::Ready::no) return false;
       part_ = Part::before;
     }
     if (part_ == Part::before) {
-      const device::Gate gate = credit == device::Gate::failed ? credit : ask(run_.before());
-      if (gate == device::Gate::shut) return false;
-      if (gate == device::Gate::open) move();
+      const device::Ready ready = credit == device::Ready::failed ? credit : ask(run_.before());
+      if (ready == device::Ready::no) return false;
+      if (ready == device::Ready::yes) move();
       part_ = Part::after;
-      if (!run_.arrive(gate == device::Gate::failed)) return true;
+      if (!run_.arrive(ready == device::Ready::failed)) return true;
       failed_ = run_.join(run_.run(), run_.outcome()) || !run_.announce(0, 1);
     }
-    const device::Gate gate = failed_ ? device::Gate::open : ask(run_.after());
-    if (gate == device::Gate::shut) return false;
-    failed_ = failed_ || gate == device::Gate::failed;
+    const device::Ready ready = failed_ ? device::Ready::yes : ask(run_.after());
+    if (ready == device::Ready::no) return false;
+    failed_ = failed_ || ready == device::Ready::failed;
     run_.count(failed_);
     run_.end(failed_, 0, 1);
     return true;
@@ -61,7 +61,9 @@ class OneThreadSpecialised {
     const device::Step& step(uint32_t i) const { return steps[i]; }
   };
 
-  device::Gate ask(device::Gate gate) { return gate == device::Gate::shut && run_.timed_out() ? device::Gate::failed : gate; }
+  device::Ready ask(device::Ready ready) {
+    return ready == device::Ready::no && run_.timed_out() ? device::Ready::failed : ready;
+  }
   void move() {
     if (shape_.specialised.move == device::Move::none) return;
     if (shape_.specialised.move == device::Move::send) {

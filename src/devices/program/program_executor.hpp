@@ -326,7 +326,7 @@ class ProgramExecutor {
     const TimeoutCheck timeout = check_timeout(m_, guard_, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     stop_ = timeout.code != 0;
-    if (timeout.code != kPoisoned) code_ = timeout.code;
+    if (timeout.code != kAlreadyAborted) code_ = timeout.code;
   }
 
   /// Names the first step that waits.
@@ -353,7 +353,7 @@ class ProgramExecutor {
     if (blocks_ > 1) {
       group_.sync();
       const bool last = group_.leader() && last_to_leave();
-      const u64 told = group_.tell(last ? 1 + poisoned(m_, guard_) : 0);
+      const u64 told = group_.tell(last ? 1 + abort_flag_set(m_, guard_) : 0);
       if (told == 0) return true;
       failed = told == 2;
     }

@@ -40,11 +40,11 @@ constexpr u32 kFailed = 1, kShut = 2;  // of an outcome
 /// goes nowhere. The lower half counts those that failed, no more than one run's, as none begins after.
 constexpr u64 kOneArrived = u64{1} << 32;
 
-enum class Gate : u32 { shut, open, failed };
+enum class Ready : u32 { no, yes, failed };
 
 template <class M>
 THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
-  record(m, guard.poison, guard.failure, code, what, expected, found);
+  record(m, guard.abort_flag, guard.failure, code, what, expected, found);
 }
 
 /// Steps: step(i), a reference.
@@ -82,16 +82,16 @@ class SpecialisedRun {
   }
 
   /// Of a send: the n-th credit, which says where it lands.
-  THALWEG_DEVICE Gate credit() {
-    if (credited_) return Gate::open;
+  THALWEG_DEVICE Ready credit() {
+    if (credited_) return Ready::yes;
     what_ = specialised_.move_step;
     found_ = m_.acquire(credit_);
     take_credit();
-    return credited_ ? Gate::open : Gate::shut;
+    return credited_ ? Ready::yes : Ready::no;
   }
-  THALWEG_DEVICE Gate before() {
+  THALWEG_DEVICE Ready before() {
     const bool polls = kind_.poll != Poll::none && (kind_.move == Move::none || specialised_.behind != 0);
-    return polls ? poll() : Gate::open;
+    return polls ? poll() : Ready::yes;
   }
   /// After a poll in vain. True: no more polls, the run has failed.
   THALWEG_DEVICE bool timed_out() {
@@ -99,7 +99,7 @@ class SpecialisedRun {
     const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     if (timeout.code == 0) return false;
-    if (timeout.code != kPoisoned) blame(timeout.code);
+    if (timeout.code != kAlreadyAborted) blame(timeout.code);
     return true;
   }
 
@@ -151,8 +151,8 @@ class SpecialisedRun {
     }
     return true;
   }
-  THALWEG_DEVICE Gate after() {
-    if (kind_.poll == Poll::none || kind_.move == Move::none || specialised_.behind != 0) return Gate::open;
+  THALWEG_DEVICE Ready after() {
+    if (kind_.poll == Poll::none || kind_.move == Move::none || specialised_.behind != 0) return Ready::yes;
     return poll();
   }
 
@@ -190,20 +190,20 @@ class SpecialisedRun {
     if (block_ == 0) write_credit<Publish::fenced>(m_, receiver(), posted_, steps_.step(specialised_.post_step).recv_buffer);
   }
 
-  THALWEG_DEVICE Gate poll() {
+  THALWEG_DEVICE Ready poll() {
     what_ = specialised_.poll_step;
     if (kind_.poll == Poll::wait) {
       const Step& step = poll_step();
       expected_ = value_in(step.signal, run_);
       found_ = m_.acquire(step.signal.word);
-      return holds(found_, static_cast<Compare>(step.compare), expected_) ? Gate::open : Gate::shut;
+      return holds(found_, static_cast<Compare>(step.compare), expected_) ? Ready::yes : Ready::no;
     }
     found_ = m_.acquire(flag_);
-    if (!slot_reached(found_, taken_)) return Gate::shut;
+    if (!slot_reached(found_, taken_)) return Ready::no;
     if (specialised_.post_step != kNoStep && posted_ - taken_ >= kSlots) give_credit();  // its slot was this receive's
-    if (slot_info(found_) == 0) return Gate::open;
+    if (slot_info(found_) == 0) return Ready::yes;
     fail_cold(m_, program_.guard, -static_cast<i64>(slot_info(found_)), what_, 0, slot_info(found_));
-    return Gate::failed;
+    return Ready::failed;
   }
   /// Slots' words as numbers of messages.
   THALWEG_DEVICE void blame(i64 code) const {

@@ -7,17 +7,17 @@ namespace thalweg::device {
 
 /// What a wait that takes long has come to. By value: a run whose address is taken would be kept in memory.
 struct TimeoutCheck {
-  i64 code;   // why it ends, as tw_status; kPoisoned: another part of the run has failed; 0: it goes on
+  i64 code;   // why it ends, as tw_status; kAlreadyAborted: another part of the run has failed; 0: it goes on
   u64 since;  // when it was first asked; 0: not yet
 };
-constexpr i64 kPoisoned = 1;
+constexpr i64 kAlreadyAborted = 1;
 
-/// The clock, the poison, the host's word. clocks: how often it was asked before.
+/// The clock, the abort flag, the host's word. clocks: how often it was asked before.
 template <class M>
 THALWEG_DEVICE_COLD TimeoutCheck check_timeout(M m, Guard guard, u64 since, u32 clocks) {
   const u64 now = m.nanoseconds();
   if (since == 0) since = now;  // not by `clocks`, which begin anew where a wait takes many minutes
-  if (poisoned(m, guard)) return {kPoisoned, since};
+  if (abort_flag_set(m, guard)) return {kAlreadyAborted, since};
   if (guard.abort != nullptr && clocks % kClocksPerAbort == kClocksPerAbort - 1) {
     if (const i64 aborted = static_cast<i64>(m.load(guard.abort)); aborted != 0) return {aborted, since};
   }

@@ -60,7 +60,7 @@ class AheadLane {
     const TimeoutCheck timeout = check_timeout(m_, ahead_.guard, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     if (timeout.code == 0) return false;
-    if (timeout.code != kPoisoned) give_up(timeout.code, step.number, n + 1, found >> 16);
+    if (timeout.code != kAlreadyAborted) give_up(timeout.code, step.number, n + 1, found >> 16);
     at_ = ahead_.waits;
     return true;
   }

@@ -68,7 +68,7 @@ class One {
     for (size_t i = 0; !shape_.specialised.known() && i < steps_.size(); ++i)
       words[i] = static_cast<uint32_t>(before * blocks_);
     for (uint32_t block = 0; block < blocks_; ++block) owner_words()[block] = 2 * before;
-    run_ = {steps_, after_, 0, reinterpret_cast<uint64_t>(state_.data()), {&state.poison, &failure, &abort, ~0ull >> 1},
+    run_ = {steps_, after_, 0, reinterpret_cast<uint64_t>(state_.data()), {&state.abort_flag, &failure, &abort, ~0ull >> 1},
             shape_};
     return true;
   }

@@ -259,7 +259,7 @@ TEST_F(CudaQueueTest, AUsersStreamMayEndBeforeAQueueThatRanProgramsThere) {
   ProgramRun run;
   run.steps = {&signal, 1};
   run.state = state;
-  run.guard = {poison_of(state), nullptr, nullptr, 1'000'000'000};
+  run.guard = {abort_flag_of(state), nullptr, nullptr, 1'000'000'000};
   std::memset(reinterpret_cast<void*>(state), 0, state_bytes(1));
   ASSERT_EQ(arrange({&signal, 1}, {}, 1, &run.shape), TW_OK) << last_error();
   ASSERT_EQ(queue->run(run), TW_OK) << last_error();

@@ -117,7 +117,7 @@ struct Prepared {
                       after.data(),
                       reinterpret_cast<device::ProgramState*>(state.data()),
                       {}};
-    common.program.guard = {&common.program.state->poison, &failure, nullptr, 1'000'000'000};
+    common.program.guard = {&common.program.state->abort_flag, &failure, nullptr, 1'000'000'000};
     common.blocks = 1;
     common.item = 4096;
   }

@@ -69,7 +69,7 @@ TEST_P(Windows, OfHostMemoryAreReachedByLoadsAndStores) {
     EXPECT_EQ(bound.size, rank.size);
     EXPECT_EQ(bound.length, kLength);
     EXPECT_EQ(bound.guard.limit_ns, 20 * kSecond);
-    EXPECT_EQ(*bound.guard.poison, 0u);
+    EXPECT_EQ(*bound.guard.abort_flag, 0u);
     EXPECT_EQ(*bound.guard.abort, 0u);
     for (uint32_t i = 0; i < rank.size; ++i) EXPECT_EQ(bound.bases[i], window.address(i));
     write_to_all(rank, memory, bases_of(rank, bound), [](void* to, const void* from, size_t n) { std::memcpy(to, from, n); });
@@ -94,7 +94,7 @@ TEST_P(Windows, OfDeviceMemoryAreReachedByTheDevice) {
     const Window window = rank.window(memory);
     const device::Window bound = window.bind(place.c_str());
     EXPECT_EQ(memory_query(bound.bases).place, place);
-    EXPECT_EQ(memory_query(bound.guard.poison).place, place);
+    EXPECT_EQ(memory_query(bound.guard.abort_flag).place, place);
     EXPECT_EQ(memory_query(bound.guard.failure).kind, uint32_t{TW_MEMORY_PINNED});
     EXPECT_EQ(memory_query(bound.guard.abort).kind, uint32_t{TW_MEMORY_PINNED});
     impl::BufferInfo info;
@@ -200,7 +200,7 @@ TEST(Window, ReportsWhatDeviceCodeRecordedUntilItIsBoundAgain) {
       const Window window = rank.window(memory);
       const device::Window bound = window.bind(place);
       const uint64_t poison = 1;
-      rank.context.copy(bound.guard.poison, &poison, sizeof poison);
+      rank.context.copy(bound.guard.abort_flag, &poison, sizeof poison);
       *bound.guard.failure = {1, TW_ERR_TIMED_OUT, 77, 1234, 1233, {}};
       EXPECT_EQ(tw_window_check(window.get()), TW_ERR_TIMED_OUT);
       const std::string text = tw_last_error();
@@ -209,7 +209,7 @@ TEST(Window, ReportsWhatDeviceCodeRecordedUntilItIsBoundAgain) {
       const device::Window again = window.bind(place);
       EXPECT_EQ(again.bases, bound.bases);
       uint64_t cleared = 1;
-      rank.context.copy(&cleared, again.guard.poison, sizeof cleared);
+      rank.context.copy(&cleared, again.guard.abort_flag, sizeof cleared);
       EXPECT_EQ(cleared, 0u);
       EXPECT_EQ(tw_window_check(window.get()), TW_OK);
     });
