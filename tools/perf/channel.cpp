@@ -8,7 +8,7 @@ namespace perf {
 namespace {
 
 constexpr uint64_t kTag = 0x7a6;
-constexpr const char* kWaits[] = {"auto", "kernel", "memory"};
+constexpr const char* kWaits[] = {"auto", "kernel", "ahead"};
 
 }  // namespace
 
