@@ -24,7 +24,7 @@ constexpr size_t kEarlyMax = 8192;             // channels of one peer that are 
 constexpr size_t kFetchMax = 4 * kControlMax;  // bytes of one peer's messages that are fetched and not taken
 constexpr uint64_t kUnsentMax = 64u << 20;     // of answers to a peer that does not read them
 constexpr uint64_t kMessageCost = 512;         // beside its bytes
-constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger: poll all the time, where cores are free
+constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger or an event: poll all the time, where cores are free
 constexpr uint64_t kDrivenNs = 500'000;        // runs by the host: their thread progresses the worker
 constexpr uint64_t kNapNs = 200'000;           // a replayed graph may request steps, which wakes no thread
 constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
@@ -424,21 +424,20 @@ unsigned Proxy::look_around() {
 void Proxy::run() {
   pthread_setname_np(pthread_self(), "thalweg-proxy");
   Waiting waiting;
-  uint64_t hurried = 0, drives = 0;
+  uint64_t hurried = 0, active = 0, drives = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (keeps_away(&drives)) {
       (void)look_around();
       continue;
     }
-    if (turn() != 0) {
+    const uint64_t last = hurried_.load(std::memory_order_relaxed);
+    if (turn() != 0 || last != hurried) {
+      hurried = last;
+      active = monotonic_ns();
       waiting.restart();
       continue;
     }
-    if (const uint64_t last = hurried_.load(std::memory_order_relaxed); last != hurried) {
-      hurried = last;
-      waiting.restart();
-    }
-    if (monotonic_ns() - hurried < kHurryNs && waiting.idle() == Waiting::Next::look) continue;
+    if (monotonic_ns() - active < kHurryNs && waiting.idle() == Waiting::Next::look) continue;
     bool waiting;
     {
       const std::lock_guard lock(mutex_);
