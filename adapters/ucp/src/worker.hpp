@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A UCX worker: one of Thalweg's, used by one thread at a time. UCS_THREAD_MODE_MULTI is a lock around every call; callbacks and
+// handlers run under it, as in UCX, and may call what does not progress.
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "context.hpp"
+#include "request.hpp"
+
+namespace thalweg::ucx {
+struct Peer;
+
+struct AmHandler {
+  ucp_worker* worker = nullptr;
+  unsigned id = 0;
+  uint32_t flags = 0;
+  ucp_am_recv_callback_t callback = nullptr;
+  ucp_am_callback_t older = nullptr;  // of ucp_worker_set_am_handler
+  void* arg = nullptr;
+};
+
+}  // namespace thalweg::ucx
+
+struct ucp_worker {
+  explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) {}
+  ucp_context& context;
+  tw_worker* worker = nullptr;
+  tw_completion_queue* queue = nullptr;  // ends of what was posted without a callback
+  uint32_t told = 0;                     // how many of them are under way
+  bool multi = false;
+  bool ending = false;  // no callback runs any more
+  ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
+  std::recursive_mutex mutex;  // multi
+  thalweg::ucx::Pool pool;
+  thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
+  thalweg::ucx::Request** later_end = &later;
+  std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
+  std::unordered_set<thalweg::ucx::Peer*> peers;
+  std::unordered_map<unsigned, std::unique_ptr<thalweg::ucx::AmHandler>> handlers;
+  std::vector<thalweg::ucx::Peer*> streams;  // with data to fetch
+  size_t am_alignment = 1;
+  uint64_t uid = 0;
+  uint64_t client_id = 0;
+  std::string name;
+  std::vector<std::byte> address;  // as peers get it
+  void* user_data = nullptr;
+};
+
+namespace thalweg::ucx {
+
+/// The worker's lock, where several threads use it.
+class Hold {
+ public:
+  explicit Hold(ucp_worker& worker) : mutex_(worker.multi ? &worker.mutex : nullptr) {
+    if (mutex_ != nullptr) mutex_->lock();
+  }
+  ~Hold() {
+    if (mutex_ != nullptr) mutex_->unlock();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  std::recursive_mutex* mutex_;
+};
+
+/// All that progress does, under the lock.
+unsigned progress(ucp_worker& worker);
+
+/// Address of a worker as this library gives it out: a header, then Thalweg's.
+struct AddressHeader {
+  char magic[4];
+  uint32_t flags;
+  uint64_t uid;
+  uint64_t client_id;
+};
+inline constexpr char kAddressMagic[4] = {'T', 'W', 'U', '1'};
+/// False: it is none of this library's.
+bool parse_address(const void* address, AddressHeader* header);
+
+}  // namespace thalweg::ucx
