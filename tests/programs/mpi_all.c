@@ -4,6 +4,7 @@
  * transport: `mpirun -n 2..8 mpi_all [part ...]`. Prints one line a part; ends with 1 at the first wrong byte.
  */
 #include <mpi.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,34 @@ static void datatypes(void) {
     free(out);
     free(in);
   }
+  /* without gaps here, with gaps there: elements are cut anywhere on their way */
+  const MPI_Aint tight_offsets[3] = {0, 1, 9};
+  MPI_Datatype tight_raw, tight;
+  MPI_Type_create_struct(3, lengths, tight_offsets, types, &tight_raw);
+  MPI_Type_create_resized(tight_raw, 0, 15, &tight);
+  MPI_Type_commit(&tight);
+  for (int n = 1; n <= 200000; n = n * 10 + 3) {
+    char *out = malloc((size_t)n * 15), *back = malloc((size_t)n * 15);
+    struct mixed *in = calloc((size_t)n, sizeof *in);
+    for (int i = 0; i < n; ++i) {
+      const double b = rank + i * 0.5;
+      const short c[3] = {(short)i, (short)(i + 1), (short)(i + 2)};
+      out[i * 15] = (char)i;
+      memcpy(out + i * 15 + 1, &b, sizeof b);
+      memcpy(out + i * 15 + 9, c, sizeof c);
+    }
+    MPI_Sendrecv(out, n, tight, to, 5, in, n, structure, from, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < n; ++i) {
+      CHECK(in[i].a == (char)i && in[i].b == from + i * 0.5 && in[i].c[0] == (short)i && in[i].c[2] == (short)(i + 2));
+    }
+    MPI_Sendrecv(in, n, structure, from, 6, back, n, tight, to, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    CHECK(memcmp(out, back, (size_t)n * 15) == 0);
+    free(out);
+    free(back);
+    free(in);
+  }
+  MPI_Type_free(&tight_raw);
+  MPI_Type_free(&tight);
   const int counts[4] = {5, 1, 9, 2}, places[4] = {100, 0, 50, 20};
   int out[200], in[200];
   MPI_Type_indexed(4, counts, places, MPI_INT, &indexed);

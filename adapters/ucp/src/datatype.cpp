@@ -2,7 +2,9 @@
 #include "datatype.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <vector>
 
@@ -20,17 +22,28 @@ struct Generic {
 
 namespace {
 
-/// One operation's use of a generic datatype.
+/// One operation's use of a generic datatype. UCX's users pack whole elements only: what does not fit where a fragment ends is packed
+/// into `rest`, and goes from there.
 struct Use {
   const ucp_generic_dt_ops_t* ops;
   void* state;
+  size_t rest_at = 0, rest_end = 0;
+  std::byte rest[256];
+
+  size_t take_rest(void* dest, size_t max_length) {
+    const size_t n = std::min(max_length, rest_end - rest_at);
+    std::memcpy(dest, rest + rest_at, n);
+    rest_at += n;
+    return n;
+  }
 };
 
 tw_status start(void* arg, const void* buffer, size_t, int direction, void** state) {
   const auto& generic = *static_cast<const Generic*>(arg);
   const auto& call = *static_cast<const GenericCall*>(buffer);
-  auto* const use = new (std::nothrow) Use{&generic.ops, nullptr};
+  auto* const use = new (std::nothrow) Use;
   if (use == nullptr) return TW_ERR_NO_MEMORY;
+  use->ops = &generic.ops;
   use->state = direction == TW_LAYOUT_PACK ? generic.ops.start_pack(generic.context, call.buffer, call.count)
                                            : generic.ops.start_unpack(generic.context, call.buffer, call.count);
   *state = use;
@@ -43,8 +56,13 @@ size_t packed_size(void* state) {
 }
 
 int64_t pack(void* state, uint64_t offset, void* dest, size_t max_length) {
-  const Use& use = *static_cast<Use*>(state);
-  return static_cast<int64_t>(use.ops->pack(use.state, offset, dest, max_length));
+  Use& use = *static_cast<Use*>(state);
+  if (use.rest_at != use.rest_end) return static_cast<int64_t>(use.take_rest(dest, max_length));
+  const size_t packed = use.ops->pack(use.state, offset, dest, max_length);
+  if (packed != 0 || max_length >= sizeof use.rest) return static_cast<int64_t>(packed);
+  use.rest_at = 0;
+  use.rest_end = use.ops->pack(use.state, offset, use.rest, sizeof use.rest);
+  return static_cast<int64_t>(use.take_rest(dest, max_length));
 }
 
 tw_status unpack(void* state, uint64_t offset, const void* source, size_t length) {
