@@ -22,13 +22,18 @@ struct Generic {
 
 namespace {
 
-/// One operation's use of a generic datatype. UCX's users pack whole elements only: what does not fit where a fragment ends is packed
-/// into `rest`, and goes from there.
+/// One operation's use of a generic datatype. UCX's users may pack and unpack whole elements only, and UCX sends what one call packed as
+/// one piece. Thalweg cuts anywhere: what does not fit where a fragment ends is packed into `rest`, and goes from there; what is
+/// no whole element where one ends is kept in `carry` until the next one. An element is at most kElement bytes.
 struct Use {
+  static constexpr size_t kElement = 64;
   const ucp_generic_dt_ops_t* ops;
   void* state;
   size_t rest_at = 0, rest_end = 0;
   std::byte rest[256];
+  uint64_t carry_offset = 0;
+  size_t carried = 0;
+  std::byte carry[kElement];
 
   size_t take_rest(void* dest, size_t max_length) {
     const size_t n = std::min(max_length, rest_end - rest_at);
@@ -65,15 +70,53 @@ int64_t pack(void* state, uint64_t offset, void* dest, size_t max_length) {
   return static_cast<int64_t>(use.take_rest(dest, max_length));
 }
 
+ucs_status_t unpack_whole(const Use& use, uint64_t offset, const void* source, size_t length) {
+  return use.ops->unpack(use.state, offset, source, length);
+}
+
+/// Completes the element that was carried over. *used: how many bytes of the source went there.
+bool finish_carry(Use& use, const std::byte* source, size_t length, size_t* used) {
+  for (size_t n = 1; n <= length && use.carried < Use::kElement; ++n) {
+    use.carry[use.carried++] = source[n - 1];
+    if (unpack_whole(use, use.carry_offset, use.carry, use.carried) != UCS_OK) continue;
+    use.carried = 0;
+    *used = n;
+    return true;
+  }
+  *used = length;
+  return use.carried < Use::kElement;  // else no such element: an error
+}
+
+/// Unpacks what are whole elements, and carries the others over.
+ucs_status_t unpack_most(Use& use, uint64_t offset, const std::byte* source, size_t length) {
+  const ucs_status_t status = unpack_whole(use, offset, source, length);
+  if (status == UCS_OK) return UCS_OK;
+  for (size_t cut = 1; cut < Use::kElement && cut <= length; ++cut) {
+    if (cut != length && unpack_whole(use, offset, source, length - cut) != UCS_OK) continue;
+    use.carry_offset = offset + length - cut;
+    use.carried = cut;
+    std::memcpy(use.carry, source + length - cut, cut);
+    return UCS_OK;
+  }
+  return status;
+}
+
 tw_status unpack(void* state, uint64_t offset, const void* source, size_t length) {
-  const Use& use = *static_cast<Use*>(state);
-  const ucs_status_t status = use.ops->unpack(use.state, offset, source, length);
+  Use& use = *static_cast<Use*>(state);
+  const auto* const bytes = static_cast<const std::byte*>(source);
+  size_t used = 0;
+  if (use.carried != 0 && !finish_carry(use, bytes, length, &used)) return TW_ERR_INVALID;
+  if (used == length) return TW_OK;
+  const ucs_status_t status = unpack_most(use, offset + used, bytes + used, length - used);
   if (status == UCS_OK) return TW_OK;
   return status == UCS_ERR_NO_MEMORY ? TW_ERR_NO_MEMORY : TW_ERR_INVALID;
 }
 
 void finish_use(void* state) {
   Use* const use = static_cast<Use*>(state);
+  if (use->carried != 0) {
+    tell("unpack of a generic datatype did not take the last %zu bytes of a message: it ends within an element", use->carried);
+  }
   use->ops->finish(use->state);
   delete use;
 }
