@@ -327,32 +327,6 @@ ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request) {
   return status;
 }
 
-namespace {
-
-ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wanted, const char* function) {
-  Request* const request = take(worker, wanted, kFlush);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request->operation)
-                                             : tw_worker_flush(worker.worker, &request->operation);
-  if (handle != nullptr) {
-    request->endpoint = handle;
-    ++handle->pending;
-  }
-  if (status == TW_IN_PROGRESS) {
-    if (ucs_status_t s = tell_end(*request); s != UCS_OK) return pointer_of(s);
-  }
-  return posted(*request, status, wanted, function);
-}
-
-}  // namespace
-
-ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted, const char* function) {
-  return flushed(*handle.worker, &handle, wanted, function);
-}
-ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted, const char* function) {
-  return flushed(worker, nullptr, wanted, function);
-}
-
 }  // namespace thalweg::ucx
 
 using namespace thalweg::ucx;
@@ -409,51 +383,6 @@ void ucp_ep_destroy(ucp_ep_h ep) {
 
 ucs_status_ptr_t ucp_ep_modify_nb(ucp_ep_h, const ucp_ep_params_t*) {
   return pointer_of(unsupported("ucp_ep_modify_nb", "changing an endpoint", "close it and make another one"));
-}
-
-// ------------------------------------------------------------------------------------------------ flush, fence
-
-ucs_status_ptr_t ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_ep_flush_nbx", *param, kCommonFields); s != UCS_OK) return pointer_of(s);
-  const Hold hold(*ep->worker);
-  return flush(*ep, wanted_send(*param), "ucp_ep_flush_nbx");
-}
-
-ucs_status_ptr_t ucp_ep_flush_nb(ucp_ep_h ep, unsigned, ucp_send_callback_t cb) {
-  const Hold hold(*ep->worker);
-  return flush(*ep, wanted_send(cb), "ucp_ep_flush_nb");
-}
-
-ucs_status_t ucp_ep_flush(ucp_ep_h ep) {
-  const Hold hold(*ep->worker);
-  return wait_for(*ep->worker, flush(*ep, Wanted{}, "ucp_ep_flush"));
-}
-
-ucs_status_ptr_t ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_worker_flush_nbx", *param, kCommonFields); s != UCS_OK) return pointer_of(s);
-  const Hold hold(*worker);
-  return flush(*worker, wanted_send(*param), "ucp_worker_flush_nbx");
-}
-
-ucs_status_ptr_t ucp_worker_flush_nb(ucp_worker_h worker, unsigned, ucp_send_callback_t cb) {
-  const Hold hold(*worker);
-  return flush(*worker, wanted_send(cb), "ucp_worker_flush_nb");
-}
-
-ucs_status_t ucp_worker_flush(ucp_worker_h worker) {
-  const Hold hold(*worker);
-  return wait_for(*worker, flush(*worker, Wanted{}, "ucp_worker_flush"));
-}
-
-ucs_status_t ucp_worker_fence(ucp_worker_h worker) {
-  const Hold hold(*worker);
-  for (Peer* peer : worker->peers) {
-    if (!peer->one_sided || peer->lost) continue;
-    peer->one_sided = false;
-    const tw_status status = tw_endpoint_fence(peer->endpoint);
-    if (status < 0 && status != TW_ERR_PEER_LOST && status != TW_ERR_CLOSED) return failed("ucp_worker_fence", status);
-  }
-  return UCS_OK;
 }
 
 // ------------------------------------------------------------------------------------------------ queries

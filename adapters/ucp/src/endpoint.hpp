@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ledger.hpp"
 #include "ucx.hpp"
 #include "worker.hpp"
 
@@ -43,6 +44,7 @@ struct Peer {
   bool lost = false;
   bool one_sided = false;  // puts or atomics since the last fence
   ucs_status_t why = UCS_OK;
+  Ledger gets;
   std::vector<ucp_ep*> handles;  // the first one is what messages of the peer are told with
   std::unique_ptr<StreamState, StreamDeleter> stream;
   std::string remote;  // socket address as text
@@ -59,8 +61,11 @@ void end_endpoints(ucp_worker& worker);
 
 /// Blocks, progressing, until the request has ended, and frees it: for the older blocking functions.
 ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request);
-/// The endpoint's flush: with ucp_ep_flush_nbx's rules.
+/// Flushes of an endpoint, of all of a worker's: with ucp_ep_flush_nbx's rules.
 ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted, const char* function);
 ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted, const char* function);
+/// Those that wait for gets.
+unsigned step_flushes(ucp_worker& worker);
+void end_flushes(ucp_worker& worker);
 
 }  // namespace thalweg::ucx

@@ -107,7 +107,7 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
     return nullptr;
   request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
   request->pooled = wanted.memory == nullptr;
-  request->released = request->muted = request->told = false;
+  request->released = request->muted = request->told = request->fetches = false;
   request->kind = kind;
   request->worker = &worker;
   request->endpoint = nullptr;
@@ -126,11 +126,22 @@ void give_back(Request& request) {
   if (request.pooled) request.worker->pool.put(request);
 }
 
+namespace {
+
+void leave_ledger(Request& request, ucs_status_t status) {
+  if (!request.fetches || request.endpoint->peer == nullptr) return;
+  request.endpoint->peer->gets.end(request.get, status, request.released);
+  request.fetches = false;
+}
+
+}  // namespace
+
 void finish(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
   if (request.layout != nullptr) tw_layout_destroy(request.layout);
   request.layout = nullptr;
   ucp_ep* const endpoint = request.endpoint;
+  leave_ledger(request, status);
   const bool free = request.released && request.pooled;
   const bool call = request.invoke != nullptr && !request.muted && !worker.ending;
   // Release: a thread that sees the status sees the data. The user may use or free the request from here on.
@@ -172,6 +183,7 @@ ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted
   if (status == TW_IN_PROGRESS) [[likely]]
     return handle_of(request);
   ucp_ep* const endpoint = request.endpoint;
+  leave_ledger(request, UCS_OK);
   if (status == TW_OK && wanted.no_immediate) {
     finish_later(request, UCS_OK);
     return handle_of(request);

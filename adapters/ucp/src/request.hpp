@@ -50,8 +50,10 @@ struct Request {
   tw_layout* layout;         // made for this operation
   Request* next;             // in the pool, or among those that wait for progress
   void* extra;               // of its kind: a close's endpoint, a stream's receive
+  uint64_t get;              // its number in the peer's ledger
+  bool fetches;              // is in the ledger
 };
-inline constexpr size_t kRequestBytes = 144;
+inline constexpr size_t kRequestBytes = 160;
 static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);
 
 inline void* handle_of(Request& request) { return reinterpret_cast<std::byte*>(&request) + kRequestBytes; }

@@ -42,6 +42,12 @@ Request* take_for(ucp_ep& ep, const Wanted& wanted, RequestKind kind) {
   return request;
 }
 
+/// Its bytes come back: flushes wait for it.
+void enter_ledger(Request& request) {
+  request.fetches = true;
+  request.get = request.endpoint->peer->gets.begin();
+}
+
 enum class Verb { put, get };
 
 ucs_status_t alive(const ucp_ep& ep) { return ep.peer != nullptr ? UCS_OK : UCS_ERR_NOT_CONNECTED; }
@@ -61,6 +67,7 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
   Request* const request = take_for(target.ep, wanted, verb == Verb::put ? kPut : kGet);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->layout = local.made;
+  if (verb == Verb::get) enter_ledger(*request);
   const tw_op_options options = options_of(*request, local.layout);
   tw_endpoint* const endpoint = target.ep.endpoint;
   tw_status status = TW_OK;
@@ -73,17 +80,23 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
   return posted(*request, status, wanted, function);
 }
 
-/// Without a request: the flush reports it. Contiguous.
-ucs_status_t transfer_untold(Verb verb, const Target& target, void* buffer, size_t length, const char* function) {
+/// Without a request of the user's: the flush reports it. Contiguous.
+ucs_status_t put_untold(const Target& target, const void* buffer, size_t length, const char* function) {
   uint64_t offset = 0;
   if (ucs_status_t s = alive(target.ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(target.key, target.address, length, &offset); s != UCS_OK) return s;
   if (length == 0) return UCS_OK;
   target.ep.peer->one_sided = true;
-  tw_endpoint* const endpoint = target.ep.endpoint;
-  const tw_status status = verb == Verb::put ? tw_put(endpoint, buffer, length, target.key.memory, offset, nullptr, nullptr)
-                                             : tw_get(endpoint, buffer, length, target.key.memory, offset, nullptr, nullptr);
+  const tw_status status = tw_put(target.ep.endpoint, buffer, length, target.key.memory, offset, nullptr, nullptr);
   return status >= 0 ? status_of(status) : failed(function, status);
+}
+
+/// The same of a get, whose request the user does not see.
+ucs_status_t get_untold(const Target& target, void* buffer, size_t length, const char* function) {
+  const ucs_status_ptr_t result = transfer(Verb::get, target, buffer, length, kBytes, Wanted{}, function);
+  if (!UCS_PTR_IS_PTR(result)) return UCS_PTR_RAW_STATUS(result);
+  ucp_request_free(result);
+  return UCS_INPROGRESS;
 }
 
 // ------------------------------------------------------------------------------------------------ atomics
@@ -114,6 +127,7 @@ ucs_status_ptr_t atomic(const Target& target, const Atomic& atomic, const Wanted
   if (ucs_status_t s = offset_of(target.key, target.address, atomic.size, &offset); s != UCS_OK) return pointer_of(s);
   Request* const request = take_for(target.ep, wanted, kAtomic);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (atomic.result != nullptr) enter_ledger(*request);
   const tw_op_options options = options_of(*request, nullptr);
   const tw_status status = tw_atomic(target.ep.endpoint, atomic.op, target.key.memory, offset, atomic.size, atomic.operand,
                                      atomic.compare, atomic.result, &options, &request->operation);
@@ -198,12 +212,12 @@ ucs_status_ptr_t ucp_get_nb(ucp_ep_h ep, void* buffer, size_t length, uint64_t r
 
 ucs_status_t ucp_put_nbi(ucp_ep_h ep, const void* buffer, size_t length, uint64_t remote_addr, ucp_rkey_h rkey) {
   const Hold hold(*ep->worker);
-  return transfer_untold(Verb::put, {*ep, *rkey, remote_addr}, untyped(buffer), length, "ucp_put_nbi");
+  return put_untold({*ep, *rkey, remote_addr}, buffer, length, "ucp_put_nbi");
 }
 
 ucs_status_t ucp_get_nbi(ucp_ep_h ep, void* buffer, size_t length, uint64_t remote_addr, ucp_rkey_h rkey) {
   const Hold hold(*ep->worker);
-  return transfer_untold(Verb::get, {*ep, *rkey, remote_addr}, buffer, length, "ucp_get_nbi");
+  return get_untold({*ep, *rkey, remote_addr}, buffer, length, "ucp_get_nbi");
 }
 
 ucs_status_t ucp_put(ucp_ep_h ep, const void* buffer, size_t length, uint64_t remote_addr, ucp_rkey_h rkey) {

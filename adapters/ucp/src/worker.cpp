@@ -59,6 +59,8 @@ unsigned progress(ucp_worker& worker) {
     events += finish_those_that_are_complete(worker);
   if (!worker.streams.empty()) [[unlikely]]
     events += load_streams(worker);
+  if (!worker.flushes.empty()) [[unlikely]]
+    events += step_flushes(worker);
   if (!worker.closing.empty()) [[unlikely]]
     events += step_closing(worker);
   return events;
@@ -173,6 +175,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     worker->ending = true;
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
+    end_flushes(*worker);
     end_endpoints(*worker);
   }
   delete worker;
