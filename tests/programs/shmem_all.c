@@ -39,6 +39,7 @@ static void puts_and_gets(void) {
     shmem_long_get_nbi(back, there, n, to);
     shmem_quiet();
     for (size_t i = 0; i < n; ++i) CHECK(back[i] == me * 10000000L + (long)i);
+    shmem_barrier_all();
     shmem_long_put_nbi(there, back, n, me); /* to itself */
     shmem_quiet();
     CHECK(there[n - 1] == back[n - 1]);
