@@ -115,6 +115,7 @@ void take_environment(const std::string& prefix, ucp_config& config) {
 
 /// What is set, and does not do here what it does in UCX.
 void tell_without_effect(const std::string& name) {
+  if (!wants_info()) return;  // users set them by default
   tell("UCX_%s has no effect here: routes are chosen by measured costs (thalweg tune, thalweg explain)", name.c_str());
 }
 

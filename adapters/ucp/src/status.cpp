@@ -103,6 +103,11 @@ void tell(const char* format, ...) {
   std::fprintf(stderr, "thalweg ucx: %s\n", text);
 }
 
+bool wants_info() {
+  const char* level = std::getenv("THALWEG_LOG");
+  return level != nullptr && (std::strcmp(level, "info") == 0 || std::strcmp(level, "debug") == 0);
+}
+
 ucs_status_t unsupported(const char* function, const char* what, const char* remedy) {
   tell("%s: %s is not supported; %s (docs/adapters.md lists what is not)", function, what, remedy);
   return UCS_ERR_UNSUPPORTED;

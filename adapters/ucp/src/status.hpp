@@ -14,6 +14,9 @@ inline ucs_status_ptr_t pointer_of(ucs_status_t status) { return UCS_STATUS_PTR(
 /// Tells the user, once for each text: "thalweg ucx: <text>". UCX_LOG_LEVEL=fatal (or THALWEG_LOG=off) silences it.
 [[gnu::cold, gnu::format(printf, 1, 2)]] void tell(const char* format, ...);
 
+/// The same where the user asked for more words: THALWEG_LOG=info or debug.
+bool wants_info();
+
 /// A gap of docs/adapters.md: tells function, what is not supported, and the remedy. Always UCS_ERR_UNSUPPORTED.
 [[gnu::cold]] ucs_status_t unsupported(const char* function, const char* what, const char* remedy);
 
