@@ -4,6 +4,7 @@
 #include "memory.hpp"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -38,17 +39,17 @@ struct Wish {
 };
 
 Wish read(const ucp_mem_map_params_t& params) {
-  Wish request;
+  Wish wish;
   const uint64_t mask = params.field_mask;
-  if ((mask & UCP_MEM_MAP_PARAM_FIELD_ADDRESS) != 0) request.address = params.address;
-  if ((mask & UCP_MEM_MAP_PARAM_FIELD_LENGTH) != 0) request.length = params.length;
-  if ((mask & UCP_MEM_MAP_PARAM_FIELD_FLAGS) != 0) request.flags = params.flags;
-  if ((mask & UCP_MEM_MAP_PARAM_FIELD_PROT) != 0) request.prot = params.prot;
-  if ((mask & UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE) != 0) request.type = params.memory_type;
+  if ((mask & UCP_MEM_MAP_PARAM_FIELD_ADDRESS) != 0) wish.address = params.address;
+  if ((mask & UCP_MEM_MAP_PARAM_FIELD_LENGTH) != 0) wish.length = params.length;
+  if ((mask & UCP_MEM_MAP_PARAM_FIELD_FLAGS) != 0) wish.flags = params.flags;
+  if ((mask & UCP_MEM_MAP_PARAM_FIELD_PROT) != 0) wish.prot = params.prot;
+  if ((mask & UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE) != 0) wish.type = params.memory_type;
   // UCX's rule: without an address the memory is allocated.
   const bool given = (mask & UCP_MEM_MAP_PARAM_FIELD_ADDRESS) != 0 && params.address != nullptr;
-  if (!given) request.flags |= UCP_MEM_MAP_ALLOCATE;
-  return request;
+  if (!given) wish.flags |= UCP_MEM_MAP_ALLOCATE;
+  return wish;
 }
 
 uint32_t access_of(unsigned prot) {
@@ -60,16 +61,36 @@ uint32_t access_of(unsigned prot) {
   return access == 0 ? uint32_t{TW_MEMORY_READ} : access;
 }
 
-/// The library's pages at the caller's address, too.
-ucs_status_t map_there(ucp_mem& memory, void* where) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  if (where == nullptr || reinterpret_cast<uintptr_t>(where) % page != 0) return UCS_ERR_INVALID_PARAM;
-  void* const there = mremap(memory.address, 0, memory.length, MREMAP_MAYMOVE | MREMAP_FIXED, where);
-  if (there == MAP_FAILED) return UCS_ERR_NO_MEMORY;
-  memory.address = there;
-  memory.fixed = true;
-  return UCS_OK;
-}
+/// Keeps the place that the user named free until the pages are mapped there. What lies there already is not replaced.
+class Place {
+ public:
+  Place(void* where, size_t length) : where_(where), length_(length) {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    if (where == nullptr || reinterpret_cast<uintptr_t>(where) % page != 0) return;
+    kept_ = mmap(where, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) == where;
+  }
+  ~Place() {
+    if (kept_) munmap(where_, length_);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  bool kept() const { return kept_; }
+
+  /// The library's pages there, too.
+  bool take(ucp_mem& memory) {
+    // By the system call: libucm, which consumers have loaded, puts a function of its own before mremap that loses the last argument.
+    if (syscall(SYS_mremap, memory.address, 0ul, length_, MREMAP_MAYMOVE | MREMAP_FIXED, where_) == -1) return false;
+    kept_ = false;
+    memory.address = where_;
+    memory.fixed = true;
+    return true;
+  }
+
+ private:
+  void* where_;
+  size_t length_;
+  bool kept_ = false;
+};
 
 const char* place_of(ucs_memory_type_t type) {
   switch (type) {
@@ -82,24 +103,34 @@ const char* place_of(ucs_memory_type_t type) {
   }
 }
 
-ucs_status_t allocate(ucp_context& context, const Wish& request, ucp_mem& memory) {
+ucs_status_t allocate(ucp_context& context, const Wish& wish, ucp_mem& memory) {
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
-  options.access = access_of(request.prot);
-  options.place = place_of(request.type);
-  const tw_status status = tw_memory_allocate(context.context, request.length, &options, &memory.memory);
+  options.access = access_of(wish.prot);
+  options.place = place_of(wish.type);
+  const tw_status status = tw_memory_allocate(context.context, wish.length, &options, &memory.memory);
   if (status != TW_OK) return failed("ucp_mem_map", status);
   memory.address = tw_memory_address(memory.memory);
-  if ((request.flags & UCP_MEM_MAP_FIXED) == 0) return UCS_OK;
-  const ucs_status_t mapped = map_there(memory, request.address);
-  if (mapped != UCS_OK) (void)tw_memory_release(memory.memory);
-  return mapped;
+  return UCS_OK;
 }
 
-ucs_status_t attach(ucp_context& context, const Wish& request, ucp_mem& memory) {
+ucs_status_t allocate_there(ucp_context& context, const Wish& wish, ucp_mem& memory) {
+  Place place(wish.address, wish.length);
+  if (!place.kept()) {
+    tell("ucp_mem_map: UCP_MEM_MAP_FIXED at %p: no address of a page, or something is mapped in its %zu bytes", wish.address,
+         wish.length);
+    return UCS_ERR_INVALID_ADDR;
+  }
+  if (ucs_status_t s = allocate(context, wish, memory); s != UCS_OK) return s;
+  if (place.take(memory)) return UCS_OK;
+  (void)tw_memory_release(memory.memory);
+  return UCS_ERR_NO_MEMORY;
+}
+
+ucs_status_t attach(ucp_context& context, const Wish& wish, ucp_mem& memory) {
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
-  options.access = access_of(request.prot);
-  const tw_status status = tw_memory_register(context.context, request.address, request.length, &options, &memory.memory);
-  memory.address = request.address;
+  options.access = access_of(wish.prot);
+  const tw_status status = tw_memory_register(context.context, wish.address, wish.length, &options, &memory.memory);
+  memory.address = wish.address;
   return status == TW_OK ? UCS_OK : failed("ucp_mem_map", status);
 }
 
@@ -135,15 +166,17 @@ extern "C" {
 ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t* params, ucp_mem_h* memh_p) {
   if (context == nullptr || params == nullptr || memh_p == nullptr) return UCS_ERR_INVALID_PARAM;
   if (ucs_status_t s = check_mask("ucp_mem_map", "field_mask", params->field_mask, kParams); s != UCS_OK) return s;
-  const Wish request = read(*params);
-  if (ucs_status_t s = check_mask("ucp_mem_map", "flags", request.flags, kFlags); s != UCS_OK) return s;
+  const Wish wish = read(*params);
+  if (ucs_status_t s = check_mask("ucp_mem_map", "flags", wish.flags, kFlags); s != UCS_OK) return s;
   auto memory = std::make_unique<ucp_mem>();
-  memory->length = request.length;
-  memory->address = request.address;
-  memory->type = request.type;
-  if (request.length != 0) {
-    const bool own = (request.flags & UCP_MEM_MAP_ALLOCATE) != 0;
-    const ucs_status_t status = own ? allocate(*context, request, *memory) : attach(*context, request, *memory);
+  memory->length = wish.length;
+  memory->address = wish.address;
+  memory->type = wish.type;
+  if (wish.length != 0) {
+    const bool own = (wish.flags & UCP_MEM_MAP_ALLOCATE) != 0, fixed = (wish.flags & UCP_MEM_MAP_FIXED) != 0;
+    const ucs_status_t status = !own    ? attach(*context, wish, *memory)
+                                : fixed ? allocate_there(*context, wish, *memory)
+                                        : allocate(*context, wish, *memory);
     if (status != UCS_OK) return status;
   }
   *memh_p = memory.release();
