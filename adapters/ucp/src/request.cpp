@@ -261,7 +261,8 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;  // complete, told by the next progress
-  (void)tw_request_cancel(request.operation);        // too late: it ends as it would have
+  worker->look = true;
+  (void)tw_request_cancel(request.operation);  // too late: it ends as it would have
 }
 
 ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {

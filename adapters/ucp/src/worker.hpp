@@ -43,6 +43,11 @@ struct ucp_worker {
   thalweg::ucx::Pool pool;
   thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
   thalweg::ucx::Request** later_end = &later;
+  // Receives that are looked at after every progress with an event: that costs less than a callback while there are few.
+  static constexpr uint32_t kPolled = 8;
+  thalweg::ucx::Request* polled[kPolled] = {};
+  uint32_t polled_count = 0;
+  bool look = false;  // one of them may have ended without an event
   std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
   std::vector<thalweg::ucx::Flush*> flushes;     // that wait for gets
   std::unordered_set<thalweg::ucx::Peer*> peers;

@@ -53,14 +53,40 @@ TEST(Tag, MasksSelectAndTheInfoSaysWhat) {
   }
   for (const uint64_t tag : {3u, 1u, 2u}) {
     uint64_t in[4] = {};
-    ucs_status_ptr_t recv = ucp_tag_recv_nbx(w.b.worker, in, sizeof in, tag, 0xFFFF, &none);
-    ASSERT_TRUE(UCS_PTR_IS_PTR(recv));
     ucp_tag_recv_info_t info{};
-    EXPECT_TRUE(w.until([&] { return ucp_tag_recv_request_test(recv, &info) != UCS_INPROGRESS; }));
+    ucp_request_param_t told{};
+    told.op_attr_mask = UCP_OP_ATTR_FIELD_RECV_INFO;
+    told.recv_info.tag_info = &info;  // for what is complete at once
+    ucs_status_ptr_t recv = ucp_tag_recv_nbx(w.b.worker, in, sizeof in, tag, 0xFFFF, &told);
+    if (UCS_PTR_IS_PTR(recv)) {
+      EXPECT_TRUE(w.until([&] { return ucp_tag_recv_request_test(recv, &info) != UCS_INPROGRESS; }));
+      ucp_request_free(recv);
+    } else {
+      EXPECT_EQ(recv, nullptr);
+    }
     EXPECT_EQ(info.sender_tag, (uint64_t{0xABCD} << 48) | tag);
     EXPECT_EQ(info.length, 8u);
     EXPECT_EQ(in[0], tag);
-    ucp_request_free(recv);
+  }
+}
+
+TEST(Tag, ManyReceivesEndWhateverTheirOrder) {
+  World w;
+  w.connect();
+  constexpr size_t kMany = 50;
+  std::vector<uint64_t> in(kMany, 0);
+  std::vector<ucs_status_ptr_t> receives;
+  const ucp_request_param_t none = nothing();
+  for (size_t i = 0; i < kMany; ++i) receives.push_back(ucp_tag_recv_nbx(w.b.worker, &in[i], 8, i, kAll, &none));
+  ucp_request_cancel(w.b.worker, receives[3]);
+  for (size_t i = kMany; i-- > 0;) {
+    const uint64_t out = i + 100;
+    if (i == 3) continue;
+    EXPECT_EQ(w.end(ucp_tag_send_nbx(w.a.ep, &out, 8, i, &none)), UCS_OK);
+  }
+  for (size_t i = 0; i < kMany; ++i) {
+    EXPECT_EQ(w.end(receives[i]), i == 3 ? UCS_ERR_CANCELED : UCS_OK);
+    EXPECT_EQ(in[i], i == 3 ? 0 : i + 100);
   }
 }
 
@@ -162,6 +188,15 @@ TEST(Request, LivesInTheCallersMemoryBeforeThePointer) {
   EXPECT_TRUE(w.until([&] { return ucp_request_check_status(request) == UCS_OK; }));
   EXPECT_EQ(in, 77u);
   for (size_t i = attr.request_size; i < memory.size(); ++i) EXPECT_EQ(memory[i], 0xAB);
+  // a message that is here already: the caller may ask its request, whatever was returned
+  out = 80;
+  EXPECT_EQ(w.end(ucp_tag_send_nbx(w.a.ep, &out, sizeof out, 2, &none)), UCS_OK);
+  for (int i = 0; i < 50; ++i) w.progress();
+  std::fill(memory.begin(), memory.begin() + static_cast<long>(attr.request_size), 0xAB);
+  (void)ucp_tag_recv_nbx(w.b.worker, &in, sizeof in, 2, kAll, &param);
+  ucp_tag_recv_info_t info{};
+  EXPECT_TRUE(w.until([&] { return ucp_tag_recv_request_test(request, &info) == UCS_OK; }));
+  EXPECT_TRUE(in == 80 && info.sender_tag == 2 && info.length == 8);
   // the older form
   EXPECT_EQ(ucp_tag_recv_nbr(w.b.worker, &in, sizeof in, ucp_dt_make_contig(1), 1, kAll, request), UCS_INPROGRESS);
   out = 78;
