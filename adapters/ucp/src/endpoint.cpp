@@ -230,6 +230,7 @@ ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted, const c
   request->operation = operation;
   request->extra = closing;
   worker.closing.push_back(request);
+  worker.chores = true;
   return handle_of(*request);
 }
 

@@ -81,6 +81,7 @@ ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wante
   auto* const flush = new (std::nothrow) Flush{request, std::move(gets)};
   if (flush == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   worker.flushes.push_back(flush);
+  worker.chores = true;
   return handle_of(*request);
 }
 

@@ -164,6 +164,7 @@ void finish_later(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
   request.next = nullptr;
   request.extra = reinterpret_cast<void*>(static_cast<intptr_t>(status));
+  worker.chores = true;
   *worker.later_end = &request;
   worker.later_end = &request.next;
 }
@@ -176,6 +177,7 @@ ucs_status_t tell_end(Request& request) {
   if (status != TW_OK) return failed("a request", status);
   request.told = true;
   ++request.worker->told;
+  request.worker->chores = true;
   return UCS_OK;
 }
 
@@ -261,8 +263,7 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;  // complete, told by the next progress
-  worker->look = true;
-  (void)tw_request_cancel(request.operation);  // too late: it ends as it would have
+  (void)tw_request_cancel(request.operation);        // too late: it ends as it would have
 }
 
 ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {

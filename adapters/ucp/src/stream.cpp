@@ -148,7 +148,10 @@ tw_status on_bytes(void* arg, const tw_am_message* message) {
   if (taken == message->length) return TW_OK;
   if (taken == 0) {
     stream.chunks.push_back({message->descriptor, nullptr, message->length, 0, false});
-    if (!stream.receives.empty() && stream.chunks.size() == 1) worker.streams.push_back(&peer);
+    if (!stream.receives.empty() && stream.chunks.size() == 1) {
+      worker.streams.push_back(&peer);
+      worker.chores = true;
+    }
     return TW_IN_PROGRESS;
   }
   AmData* const rest = make_data(message->length - taken, 1);

@@ -61,7 +61,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   return posted(*request, status, wanted, function);
 }
 
-Request* recv_called(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
+Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
               const Wanted& wanted, const char* function, ucs_status_t* why) {
   Local local;
   *why = describe(function, datatype, buffer, count, &local);
@@ -79,52 +79,10 @@ Request* recv_called(ucp_worker& worker, void* buffer, size_t count, ucp_datatyp
   return nullptr;
 }
 
-/// The caller's own request of a receive that is complete at once: Open MPI asks it, whatever was returned.
-void fill(void* memory, ucp_worker& worker, const tw_recv_info& found) {
-  Request& request = request_of(memory);
-  request.worker = &worker;
-  request.pooled = request.released = false;
-  request.kind = kTagRecv;
-  request.info = {found.tag, found.length};
-  request.status.store(UCS_OK, std::memory_order_release);
-}
-
-/// Contiguous, while few are posted: without a callback. Where the message is here already it is complete at once.
-ucs_status_ptr_t recv_polled(ucp_worker& worker, void* buffer, size_t length, ucp_tag_t tag, ucp_tag_t mask,
-                             const Wanted& wanted, ucp_tag_recv_info_t* info, const char* function) {
-  tw_request operation;
-  tw_status status = tw_recv(worker.worker, length != 0 ? buffer : empty_buffer, length, tag, mask, nullptr, &operation);
-  if (status != TW_IN_PROGRESS) [[unlikely]]
-    return pointer_of(failed(function, status));
-  status = tw_request_test(operation);
-  if (status == TW_OK && !wanted.no_immediate) {
-    tw_recv_info found;
-    (void)tw_request_info(operation, &found);
-    (void)tw_request_release(operation);
-    if (info != nullptr) *info = {found.tag, found.length};
-    if (wanted.memory != nullptr) fill(wanted.memory, worker, found);
-    return nullptr;
-  }
-  Request* const request = take(worker, wanted, kTagRecv);
-  if (request == nullptr) {
-    (void)tw_request_cancel(operation);
-    (void)tw_request_release(operation);
-    return pointer_of(UCS_ERR_NO_MEMORY);
-  }
-  request->operation = operation;
-  worker.look = worker.look || status != TW_IN_PROGRESS;
-  worker.polled[worker.polled_count++] = request;
-  return handle_of(*request);
-}
-
-/// info: where a receive that is complete at once tells what came; others tell their request.
 ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
-                      const Wanted& wanted, ucp_tag_recv_info_t* info, const char* function) {
-  if ((datatype & UCP_DATATYPE_CLASS_MASK) == UCP_DATATYPE_CONTIG && worker.polled_count < ucp_worker::kPolled) [[likely]] {
-    return recv_polled(worker, buffer, count * (datatype >> UCP_DATATYPE_SHIFT), tag, mask, wanted, info, function);
-  }
+                      const Wanted& wanted, const char* function) {
   ucs_status_t why;
-  Request* const request = recv_called(worker, buffer, count, datatype, tag, mask, wanted, function, &why);
+  Request* const request = recv(worker, buffer, count, datatype, tag, mask, wanted, function, &why);
   return request != nullptr ? handle_of(*request) : pointer_of(why);
 }
 
@@ -188,15 +146,13 @@ ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t coun
   if (ucs_status_t s = check_fields("ucp_tag_recv_nbx", *param, kRecvFields); s != UCS_OK) [[unlikely]]
     return pointer_of(s);
   const Hold hold(*worker);
-  ucp_tag_recv_info_t* const info =
-      (param->op_attr_mask & UCP_OP_ATTR_FIELD_RECV_INFO) != 0 ? param->recv_info.tag_info : nullptr;
-  return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), info, "ucp_tag_recv_nbx");
+  return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
 }
 
 ucs_status_ptr_t ucp_tag_recv_nb(ucp_worker_h worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
                                  ucp_tag_t tag_mask, ucp_tag_recv_callback_t cb) {
   const Hold hold(*worker);
-  return recv(*worker, buffer, count, datatype, tag, tag_mask, wanted_recv(cb), nullptr, "ucp_tag_recv_nb");
+  return recv(*worker, buffer, count, datatype, tag, tag_mask, wanted_recv(cb), "ucp_tag_recv_nb");
 }
 
 ucs_status_t ucp_tag_recv_nbr(ucp_worker_h worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
@@ -204,8 +160,7 @@ ucs_status_t ucp_tag_recv_nbr(ucp_worker_h worker, void* buffer, size_t count, u
   const Hold hold(*worker);
   Wanted wanted;
   wanted.memory = req;
-  wanted.no_immediate = true;  // what came is told by the request
-  return UCS_PTR_STATUS(recv(*worker, buffer, count, datatype, tag, tag_mask, wanted, nullptr, "ucp_tag_recv_nbr"));
+  return UCS_PTR_STATUS(recv(*worker, buffer, count, datatype, tag, tag_mask, wanted, "ucp_tag_recv_nbr"));
 }
 
 ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t tag_mask, int remove,

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "am.hpp"
 #include "endpoint.hpp"
@@ -51,42 +50,17 @@ unsigned poll_queue(ucp_worker& worker) {
   return static_cast<unsigned>(taken);
 }
 
-/// In the order of posting, which is that of matching where tags are equal.
-unsigned look_at_polled(ucp_worker& worker) {
-  worker.look = false;
-  unsigned events = 0;
-  for (uint32_t i = 0; i < worker.polled_count;) {
-    Request& request = *worker.polled[i];
-    const tw_status status = tw_request_test(request.operation);
-    if (status == TW_IN_PROGRESS) {
-      ++i;
-      continue;
-    }
-    --worker.polled_count;
-    for (uint32_t at = i; at < worker.polled_count; ++at) worker.polled[at] = worker.polled[at + 1];
-    tw_recv_info info{};
-    (void)tw_request_info(request.operation, &info);
-    (void)tw_request_release(std::exchange(request.operation, TW_REQUEST_NONE));
-    ++events;
-    ended(&request, TW_REQUEST_NONE, status, &info);  // it may post others, which are behind
-  }
-  return events;
-}
-
 }  // namespace
 
-unsigned progress(ucp_worker& worker) {
+unsigned do_chores(ucp_worker& worker) {
   // Polling the queue progresses, too, where it is empty.
   unsigned events = worker.told != 0 ? poll_queue(worker) : tw_worker_progress(worker.worker);
-  if (worker.polled_count != 0 && (events != 0 || worker.look || worker.told != 0)) events += look_at_polled(worker);
-  if (worker.later != nullptr) [[unlikely]]
-    events += finish_those_that_are_complete(worker);
-  if (!worker.streams.empty()) [[unlikely]]
-    events += load_streams(worker);
-  if (!worker.flushes.empty()) [[unlikely]]
-    events += step_flushes(worker);
-  if (!worker.closing.empty()) [[unlikely]]
-    events += step_closing(worker);
+  if (worker.later != nullptr) events += finish_those_that_are_complete(worker);
+  if (!worker.streams.empty()) events += load_streams(worker);
+  if (!worker.flushes.empty()) events += step_flushes(worker);
+  if (!worker.closing.empty()) events += step_closing(worker);
+  worker.chores = worker.told != 0 || worker.later != nullptr || !worker.streams.empty() || !worker.flushes.empty() ||
+                  !worker.closing.empty();
   return events;
 }
 
@@ -256,7 +230,7 @@ ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int* fd) {
 ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
   if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
   const Hold hold(*worker);
-  if (worker->later != nullptr || worker->look || !worker->streams.empty()) return UCS_ERR_BUSY;
+  if (worker->later != nullptr || !worker->streams.empty()) return UCS_ERR_BUSY;
   const tw_status status = tw_worker_arm(worker->worker);
   return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
 }

@@ -36,6 +36,7 @@ struct ucp_worker {
   tw_worker* worker = nullptr;
   tw_completion_queue* queue = nullptr;  // ends of what was posted without a callback
   uint32_t told = 0;                     // how many of them are under way
+  bool chores = false;  // something waits for progress beside Thalweg's worker: later, closing, flushes, streams, told
   bool multi = false;
   bool ending = false;  // no callback runs any more
   ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
@@ -43,11 +44,6 @@ struct ucp_worker {
   thalweg::ucx::Pool pool;
   thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
   thalweg::ucx::Request** later_end = &later;
-  // Receives that are looked at after every progress with an event: that costs less than a callback while there are few.
-  static constexpr uint32_t kPolled = 8;
-  thalweg::ucx::Request* polled[kPolled] = {};
-  uint32_t polled_count = 0;
-  bool look = false;  // one of them may have ended without an event
   std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
   std::vector<thalweg::ucx::Flush*> flushes;     // that wait for gets
   std::unordered_set<thalweg::ucx::Peer*> peers;
@@ -79,8 +75,14 @@ class Hold {
   std::recursive_mutex* mutex_;
 };
 
+/// What waits beside Thalweg's worker, which it progresses, too.
+[[gnu::noinline]] unsigned do_chores(ucp_worker& worker);
 /// All that progress does, under the lock.
-unsigned progress(ucp_worker& worker);
+inline unsigned progress(ucp_worker& worker) {
+  if (worker.chores) [[unlikely]]
+    return do_chores(worker);
+  return tw_worker_progress(worker.worker);
+}
 
 /// Address of a worker as this library gives it out: a header, then Thalweg's.
 struct AddressHeader {
