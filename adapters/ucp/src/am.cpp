@@ -77,9 +77,10 @@ tw_status announced(AmHandler& handler, const tw_am_message& message, const void
   if (status == UCS_INPROGRESS && !data->taken) return TW_IN_PROGRESS;
   free_data(*data);
   if (status < 0) {
-    tell("an active message handler returned %d: the sender's request ends with UCS_OK all the same, because Thalweg tells a "
-         "sender only whether its message was fetched or dropped (docs/adapters.md)",
-         status);
+    tell(
+        "an active message handler returned %d: the sender's request ends with UCS_OK all the same, because Thalweg tells a "
+        "sender only whether its message was fetched or dropped (docs/adapters.md)",
+        status);
   }
   return TW_OK;
 }
@@ -222,8 +223,8 @@ extern "C" {
 
 ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker, const ucp_am_handler_param_t* param) {
   if (worker == nullptr || param == nullptr) return UCS_ERR_INVALID_PARAM;
-  constexpr uint64_t kKnown = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                              UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  constexpr uint64_t kKnown = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                              UCP_AM_HANDLER_PARAM_FIELD_ARG;
   constexpr uint64_t kNeeded = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
   const uint64_t mask = param->field_mask;
   if (ucs_status_t s = check_mask("ucp_worker_set_am_recv_handler", "field_mask", mask, kKnown); s != UCS_OK) return s;

@@ -9,10 +9,10 @@
 
 namespace thalweg::ucx {
 
-inline constexpr uint16_t kDirectIds = 2040;     // UCX ids below have ids of their own
-inline constexpr uint16_t kIndirectId = 4095;    // others
-inline constexpr uint16_t kStreamId = 4094;      // bytes of streams
-inline constexpr size_t kMaxHeader = 8192;      // told as max_am_header: MPICH wants at most 16 KiB. Any length travels
+inline constexpr uint16_t kDirectIds = 2040;   // UCX ids below have ids of their own
+inline constexpr uint16_t kIndirectId = 4095;  // others
+inline constexpr uint16_t kStreamId = 4094;    // bytes of streams
+inline constexpr size_t kMaxHeader = 8192;     // told as max_am_header: MPICH wants at most 16 KiB. Any length travels
 
 /// A payload that the user has: it lies right before the address that names it to the user.
 struct AmData {

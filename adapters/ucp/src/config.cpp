@@ -82,7 +82,8 @@ const Known* find(std::string_view name) {
 }
 
 bool ends_a_transport(std::string_view word, std::string_view prefix) {
-  return word == prefix || (word.substr(0, prefix.size()) == prefix && word.size() > prefix.size() && word[prefix.size()] == '_');
+  return word == prefix ||
+         (word.substr(0, prefix.size()) == prefix && word.size() > prefix.size() && word[prefix.size()] == '_');
 }
 
 /// UCX's name of a transport, or of a class of them, in Thalweg's; "" : none.

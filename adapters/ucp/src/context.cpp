@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -41,6 +46,17 @@ uint64_t memory_types(tw_context* context) {
   return types;
 }
 
+/// `thalweg ucx` asks who uses this library: a line with process and program in the file that it names.
+void tell_user() {
+  const char* const file = std::getenv("THALWEG_UCX_USERS");
+  if (file == nullptr || *file == 0) return;
+  const int fd = open(file, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return;
+  const std::string line = std::to_string(getpid()) + " " + program_invocation_short_name + "\n";
+  if (write(fd, line.data(), line.size()) < 0) tell("%s cannot be written", file);
+  close(fd);
+}
+
 void take_params(const ucp_params_t& params, ucp_context& context) {
   const uint64_t mask = params.field_mask;
   if ((mask & UCP_PARAM_FIELD_FEATURES) != 0) context.features = params.features;
@@ -71,6 +87,7 @@ ucs_status_t ucp_init_version(unsigned api_major_version, unsigned, const ucp_pa
   if (!context->transports.empty()) options.transports = context->transports.c_str();
   const tw_status status = tw_context_create(&options, &context->context);
   if (status != TW_OK) return failed("ucp_init", status);
+  tell_user();
   context->memory_types = memory_types(context->context);
   if (context->name.empty()) context->name = "thalweg";
   *context_p = context.release();

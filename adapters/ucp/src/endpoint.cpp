@@ -221,7 +221,7 @@ ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted, const c
     if (status != TW_IN_PROGRESS) {
       end_handle(handle);
       return status == TW_OK || status == TW_ERR_CLOSED || status == TW_ERR_PEER_LOST ? nullptr
-                                                                                     : pointer_of(failed(function, status));
+                                                                                      : pointer_of(failed(function, status));
     }
   }
   Request* const request = take(worker, wanted, kClose);
@@ -371,7 +371,7 @@ ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t* param)
   return close(*ep, (flags & UCP_EP_CLOSE_FLAG_FORCE) != 0, wanted_send(*param), "ucp_ep_close_nbx");
 }
 
-ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep) { 
+ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep) {
   const Hold hold(*ep->worker);
   return close(*ep, false, Wanted{}, "ucp_disconnect_nb");
 }

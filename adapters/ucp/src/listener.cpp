@@ -75,7 +75,8 @@ void on_request(void* arg, tw_connection_request* given) {
 
 ucs_status_t listen(ucp_listener& listener, const ucs_sock_addr_t& where) {
   const std::string text = text_of(where.addr);
-  if (text.empty()) return unsupported("ucp_listener_create", "this family of socket addresses", "pass an IPv4 or IPv6 address");
+  if (text.empty())
+    return unsupported("ucp_listener_create", "this family of socket addresses", "pass an IPv4 or IPv6 address");
   tw_listener_options options = TW_LISTENER_OPTIONS_INIT;
   options.on_request = on_request;
   options.arg = &listener;
@@ -95,8 +96,8 @@ extern "C" {
 
 ucs_status_t ucp_listener_create(ucp_worker_h worker, const ucp_listener_params_t* params, ucp_listener_h* listener_p) {
   if (worker == nullptr || params == nullptr || listener_p == nullptr) return UCS_ERR_INVALID_PARAM;
-  constexpr uint64_t kKnown = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER |
-                              UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  constexpr uint64_t kKnown =
+      UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   if (ucs_status_t s = check_mask("ucp_listener_create", "field_mask", params->field_mask, kKnown); s != UCS_OK) return s;
   const uint64_t mask = params->field_mask;
   auto listener = std::make_unique<ucp_listener>();

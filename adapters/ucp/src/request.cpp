@@ -74,8 +74,7 @@ Wanted wanted_stream(ucp_stream_recv_callback_t callback) {
 
 // ------------------------------------------------------------------------------------------------ the pool
 
-Pool::Pool(const ucp_context& context)
-    : context_(context), stride_((kRequestBytes + context.request_size + 15) / 16 * 16) {}
+Pool::Pool(const ucp_context& context) : context_(context), stride_((kRequestBytes + context.request_size + 15) / 16 * 16) {}
 
 Pool::~Pool() {
   for (std::byte* chunk : chunks_) {
@@ -273,8 +272,8 @@ ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {
                               UCP_REQUEST_ATTR_FIELD_STATUS | UCP_REQUEST_ATTR_FIELD_MEM_TYPE;
   if (ucs_status_t s = check_mask("ucp_request_query", "field_mask", attr->field_mask, kKnown); s != UCS_OK) return s;
   if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_INFO_STRING) != 0) {
-    constexpr const char* kNames[] = {"tag_send",    "tag_recv", "am_send", "am_recv", "stream_send",
-                                      "stream_recv", "put",      "get",     "atomic",  "flush", "close"};
+    constexpr const char* kNames[] = {"tag_send", "tag_recv", "am_send", "am_recv", "stream_send", "stream_recv",
+                                      "put",      "get",      "atomic",  "flush",   "close"};
     const size_t room =
         (attr->field_mask & UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE) != 0 ? attr->debug_string_size : UCP_ENTITY_NAME_MAX;
     if (room != 0) std::snprintf(attr->debug_string, room, "%s by thalweg", kNames[request.kind]);

@@ -61,7 +61,19 @@ inline Request& request_of(void* handle) {
   return *reinterpret_cast<Request*>(static_cast<std::byte*>(handle) - kRequestBytes);
 }
 
-enum RequestKind : uint8_t { kTagSend, kTagRecv, kAmSend, kAmRecv, kStreamSend, kStreamRecv, kPut, kGet, kAtomic, kFlush, kClose };
+enum RequestKind : uint8_t {
+  kTagSend,
+  kTagRecv,
+  kAmSend,
+  kAmRecv,
+  kStreamSend,
+  kStreamRecv,
+  kPut,
+  kGet,
+  kAtomic,
+  kFlush,
+  kClose
+};
 
 /// What a caller wants of a request: the fields of ucp_request_param_t that all operations share.
 struct Wanted {
@@ -125,9 +137,9 @@ void finish_later(Request& request, ucs_status_t status);
 ucs_status_t tell_end(Request& request);
 
 /// Fields that no operation may pass (FORCE_IMM_CMPL, later UCX's): UCS_ERR_UNSUPPORTED, told. known: those of the function.
-inline constexpr uint32_t kCommonFields = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                                          UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FLAG_NO_IMM_CMPL |
-                                          UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
+inline constexpr uint32_t kCommonFields =
+    UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+    UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
 ucs_status_t check_fields(const char* function, const ucp_request_param_t& param, uint32_t known);
 
 }  // namespace thalweg::ucx

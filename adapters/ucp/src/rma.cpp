@@ -72,10 +72,9 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
   tw_endpoint* const endpoint = target.ep.endpoint;
   tw_status status = TW_OK;
   if (local.length != 0 || local.layout != nullptr) {
-    status = verb == Verb::put ? tw_put(endpoint, local.buffer, local.length, target.key.memory, offset, &options,
-                                        &request->operation)
-                               : tw_get(endpoint, local.buffer, local.length, target.key.memory, offset, &options,
-                                        &request->operation);
+    status = verb == Verb::put
+                 ? tw_put(endpoint, local.buffer, local.length, target.key.memory, offset, &options, &request->operation)
+                 : tw_get(endpoint, local.buffer, local.length, target.key.memory, offset, &options, &request->operation);
   }
   return posted(*request, status, wanted, function);
 }
@@ -222,7 +221,8 @@ ucs_status_t ucp_get_nbi(ucp_ep_h ep, void* buffer, size_t length, uint64_t remo
 
 ucs_status_t ucp_put(ucp_ep_h ep, const void* buffer, size_t length, uint64_t remote_addr, ucp_rkey_h rkey) {
   const Hold hold(*ep->worker);
-  return wait_for(*ep->worker, transfer(Verb::put, {*ep, *rkey, remote_addr}, untyped(buffer), length, kBytes, Wanted{}, "ucp_put"));
+  return wait_for(*ep->worker,
+                  transfer(Verb::put, {*ep, *rkey, remote_addr}, untyped(buffer), length, kBytes, Wanted{}, "ucp_put"));
 }
 
 ucs_status_t ucp_get(ucp_ep_h ep, void* buffer, size_t length, uint64_t remote_addr, ucp_rkey_h rkey) {
@@ -275,7 +275,8 @@ ucs_status_t ucp_atomic_post(ucp_ep_h ep, ucp_atomic_post_op_t opcode, uint64_t 
   if (ucs_status_t s = alive(*ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(*rkey, remote_addr, op_size, &offset); s != UCS_OK) return s;
   ep->peer->one_sided = true;
-  const tw_status status = tw_atomic(ep->endpoint, kOps[opcode], rkey->memory, offset, op_size, value, 0, nullptr, nullptr, nullptr);
+  const tw_status status =
+      tw_atomic(ep->endpoint, kOps[opcode], rkey->memory, offset, op_size, value, 0, nullptr, nullptr, nullptr);
   return status >= 0 ? UCS_OK : failed("ucp_atomic_post", status);
 }
 

@@ -71,8 +71,7 @@ Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t dat
   if (request == nullptr) return nullptr;
   request->layout = local.made;
   const tw_op_options options = options_of(*request, local, 0);
-  const tw_status status =
-      tw_recv(worker.worker, local.buffer, local.length, tag, mask, &options, &request->operation);
+  const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, &options, &request->operation);
   if (status == TW_IN_PROGRESS) return request;
   give_back(*request);
   *why = failed(function, status);
@@ -94,8 +93,8 @@ ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, uc
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->layout = local.made;
   const tw_op_options options = options_of(*request, local, 0);
-  const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length, &options,
-                                           &request->operation);
+  const tw_status status =
+      tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length, &options, &request->operation);
   return posted(*request, status, wanted, function);
 }
 

@@ -205,7 +205,8 @@ void ucp_worker_release_address(ucp_worker_h, ucp_address_t* address) { std::fre
 ucs_status_t ucp_worker_address_query(ucp_address_t* address, ucp_worker_address_attr_t* attr) {
   AddressHeader header;
   if (attr == nullptr || !parse_address(address, &header)) return UCS_ERR_INVALID_PARAM;
-  if (ucs_status_t s = check_mask("ucp_worker_address_query", "field_mask", attr->field_mask, UCP_WORKER_ADDRESS_ATTR_FIELD_UID);
+  if (ucs_status_t s =
+          check_mask("ucp_worker_address_query", "field_mask", attr->field_mask, UCP_WORKER_ADDRESS_ATTR_FIELD_UID);
       s != UCS_OK) {
     return s;
   }

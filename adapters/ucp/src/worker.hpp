@@ -45,7 +45,7 @@ struct ucp_worker {
   thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
   thalweg::ucx::Request** later_end = &later;
   std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
-  std::vector<thalweg::ucx::Flush*> flushes;     // that wait for gets
+  std::vector<thalweg::ucx::Flush*> flushes;    // that wait for gets
   std::unordered_set<thalweg::ucx::Peer*> peers;
   std::unordered_map<unsigned, std::unique_ptr<thalweg::ucx::AmHandler>> handlers;
   std::vector<thalweg::ucx::Peer*> streams;  // with data to fetch

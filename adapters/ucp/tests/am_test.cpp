@@ -196,8 +196,7 @@ TEST(Am, OlderHandlersGetWholeMessagesThatMayBeKept) {
   int calls = 0;
   for (const size_t n : {size_t{10}, size_t{70000}, size_t{2000000}}) {
     const auto data = random_bytes(n);
-    ucs_status_ptr_t send =
-        ucp_am_send_nb(w.a.ep, 9, data.data(), n, ucp_dt_make_contig(1), [](void*, ucs_status_t) {}, 0);
+    ucs_status_ptr_t send = ucp_am_send_nb(w.a.ep, 9, data.data(), n, ucp_dt_make_contig(1), [](void*, ucs_status_t) {}, 0);
     ASSERT_TRUE(w.until([&] { return old.calls == calls + 1; }));
     calls = old.calls;
     EXPECT_EQ(w.end(send), UCS_OK);
@@ -257,7 +256,8 @@ TEST(Stream, WaitsForAllWhereAskedAndCanBeCanceled) {
   ucp_request_cancel(w.b.worker, canceled);
   EXPECT_EQ(w.end(canceled), UCS_ERR_CANCELED);
   ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.b.ep, in.data(), in.size(), &length, &all);
-  for (size_t at = 0; at < out.size(); at += 1000) EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data() + at, 1000, &none)), UCS_OK);
+  for (size_t at = 0; at < out.size(); at += 1000)
+    EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data() + at, 1000, &none)), UCS_OK);
   EXPECT_EQ(w.end(recv), UCS_OK);
   EXPECT_EQ(in, out);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listeners, closing, and the loss of a peer.
 #include <arpa/inet.h>
-#include <csignal>
 #include <netinet/in.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include "world.hpp"
 
@@ -195,8 +195,8 @@ TEST(Failure, AKilledPeerEndsRequestsAndCallsTheHandler) {
   World w;
   Errors errors;
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_USER_DATA;
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_USER_DATA;
   params.address = reinterpret_cast<ucp_address_t*>(victim.address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = Errors::told;

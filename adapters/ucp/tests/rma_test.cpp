@@ -72,7 +72,8 @@ void put_and_get(World& w, Region& region, size_t length) {
     EXPECT_EQ(std::memcmp(region.base + 2, again.data(), n), 0);
   }
   char byte = 0;
-  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_put_nbx(w.a.ep, &byte, 1, region.address + length, region.key, &none)), UCS_ERR_INVALID_ADDR);
+  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_put_nbx(w.a.ep, &byte, 1, region.address + length, region.key, &none)),
+            UCS_ERR_INVALID_ADDR);
   EXPECT_EQ(ucp_get_nbi(w.a.ep, &byte, 1, region.address - 1, region.key), UCS_ERR_INVALID_ADDR);
 }
 
@@ -151,7 +152,8 @@ TEST(Rma, AllocatedWhereTheUserSays) {
     static_cast<unsigned char*>(there)[0] = 0x55;
     EXPECT_EQ(region.base[9], 0x55);
   }
-  EXPECT_EQ(mmap(where, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), where) << "it is free again";
+  EXPECT_EQ(mmap(where, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), where)
+      << "it is free again";
   munmap(where, kLength);
 }
 

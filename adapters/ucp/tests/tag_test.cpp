@@ -222,8 +222,8 @@ TEST(Request, UsersPartIsInitialisedOnceForEachPlace) {
     w.connect();
     uint64_t in = 0;
     for (int i = 0; i < 500; ++i) {
-      ucs_status_ptr_t recv =
-          ucp_tag_recv_nb(w.b.worker, &in, sizeof in, ucp_dt_make_contig(1), 1, kAll, [](void*, ucs_status_t, ucp_tag_recv_info_t*) {});
+      ucs_status_ptr_t recv = ucp_tag_recv_nb(w.b.worker, &in, sizeof in, ucp_dt_make_contig(1), 1, kAll,
+                                              [](void*, ucs_status_t, ucp_tag_recv_info_t*) {});
       ASSERT_TRUE(UCS_PTR_IS_PTR(recv));
       for (int at = 0; at < 24; ++at) ASSERT_EQ(static_cast<unsigned char*>(recv)[at], 0x5A);
       ucp_request_cancel(w.b.worker, recv);
@@ -294,8 +294,10 @@ TEST(Datatype, IovOnBothSides) {
     const auto out = random_bytes(n);
     std::vector<unsigned char> in(n * 2, 0xEE);
     // the source in three pieces out of order, the destination in two with gaps
-    ucp_dt_iov_t from[4] = {{const_cast<unsigned char*>(out.data()) + n / 3, n / 3}, {nullptr, 0},
-                            {const_cast<unsigned char*>(out.data()), n / 3}, {const_cast<unsigned char*>(out.data()) + 2 * (n / 3), n - 2 * (n / 3)}};
+    ucp_dt_iov_t from[4] = {{const_cast<unsigned char*>(out.data()) + n / 3, n / 3},
+                            {nullptr, 0},
+                            {const_cast<unsigned char*>(out.data()), n / 3},
+                            {const_cast<unsigned char*>(out.data()) + 2 * (n / 3), n - 2 * (n / 3)}};
     ucp_dt_iov_t to[2] = {{in.data() + n, n / 2}, {in.data() + 5, n - n / 2}};
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
@@ -335,8 +337,8 @@ struct Strided {
     ops.pack = [](void* state, size_t offset, void* dest, size_t max_length) {
       const size_t whole = std::min(max_length / kElement, static_cast<Strided*>(state)->count - offset / kElement);
       for (size_t i = 0; i < whole; ++i) {
-        std::memcpy(static_cast<unsigned char*>(dest) + i * kElement, static_cast<Strided*>(state)->base + (offset / kElement + i) * kStep,
-                    kElement);
+        std::memcpy(static_cast<unsigned char*>(dest) + i * kElement,
+                    static_cast<Strided*>(state)->base + (offset / kElement + i) * kStep, kElement);
       }
       return whole * kElement;
     };
