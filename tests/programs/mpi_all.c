@@ -11,12 +11,12 @@
 
 static int rank, size;
 
-#define CHECK(condition)                                                                                     \
-  do {                                                                                                       \
-    if (!(condition)) {                                                                                      \
+#define CHECK(condition)                                                                           \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
       fprintf(stderr, "rank %d: %s:%d: %s does not hold\n", rank, __FILE__, __LINE__, #condition); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                          \
-    }                                                                                                        \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                \
+    }                                                                                              \
   } while (0)
 
 /* What byte i of message `seed` is. */
@@ -25,10 +25,10 @@ static unsigned char byte_of(unsigned seed, size_t i) {
   x ^= x >> 29;
   return (unsigned char)(x * 0x94D049BB133111EBull >> 56);
 }
-static void fill(unsigned char *at, size_t length, unsigned seed) {
+static void fill(unsigned char* at, size_t length, unsigned seed) {
   for (size_t i = 0; i < length; ++i) at[i] = byte_of(seed, i);
 }
-static int holds(const unsigned char *at, size_t length, unsigned seed) {
+static int holds(const unsigned char* at, size_t length, unsigned seed) {
   for (size_t i = 0; i < length; ++i) {
     if (at[i] != byte_of(seed, i)) return 0;
   }
@@ -143,7 +143,7 @@ static void datatypes(void) {
   MPI_Type_commit(&tight);
   for (int n = 1; n <= 200000; n = n * 10 + 3) {
     char *out = malloc((size_t)n * 15), *back = malloc((size_t)n * 15);
-    struct mixed *in = calloc((size_t)n, sizeof *in);
+    struct mixed* in = calloc((size_t)n, sizeof *in);
     for (int i = 0; i < n; ++i) {
       const double b = rank + i * 0.5;
       const short c[3] = {(short)i, (short)(i + 1), (short)(i + 2)};
@@ -272,7 +272,7 @@ static void many_at_once(void) {
   enum { kMany = 500, kBytes = 3000 };
   const int to = (rank + 1) % size, from = (rank + size - 1) % size;
   unsigned char *out = malloc(kMany * kBytes), *in = malloc(kMany * kBytes);
-  MPI_Request *requests = malloc(2 * kMany * sizeof *requests);
+  MPI_Request* requests = malloc(2 * kMany * sizeof *requests);
   for (int i = 0; i < kMany; ++i) fill(out + i * kBytes, kBytes, (unsigned)(rank * kMany + i));
   for (int i = 0; i < kMany; ++i) MPI_Irecv(in + i * kBytes, kBytes, MPI_BYTE, from, kMany - i, MPI_COMM_WORLD, &requests[i]);
   for (int i = 0; i < kMany; ++i) {
@@ -351,7 +351,7 @@ static void communicators(void) {
 }
 
 /* Windows of memory that the MPI allocates, and of the program's own. */
-static void one_sided_in(MPI_Win window, long *base, int words) {
+static void one_sided_in(MPI_Win window, long* base, int words) {
   const int to = (rank + 1) % size, from = (rank + size - 1) % size;
   long *mine = malloc((size_t)words * sizeof(long)), *back = malloc((size_t)words * sizeof(long));
   for (int i = 0; i < words; ++i) {
@@ -431,7 +431,7 @@ static void one_sided_in(MPI_Win window, long *base, int words) {
 static void one_sided(void) {
   enum { kWords = 20000 };
   MPI_Win window;
-  long *base;
+  long* base;
   MPI_Win_allocate(kWords * sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &base, &window);
   one_sided_in(window, base, kWords);
   MPI_Win_free(&window);
@@ -443,7 +443,7 @@ static void one_sided(void) {
 }
 
 static const struct {
-  const char *name;
+  const char* name;
   void (*run)(void);
 } kParts[] = {{"point_to_point", point_to_point},
               {"unexpected", unexpected},
@@ -456,14 +456,14 @@ static const struct {
               {"communicators", communicators},
               {"one_sided", one_sided}};
 
-static int wanted(const char *name, int argc, char **argv) {
+static int wanted(const char* name, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], name) == 0) return 1;
   }
   return argc <= 1;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -9,12 +9,12 @@
 
 static int me, all;
 
-#define CHECK(condition)                                                                            \
-  do {                                                                                              \
-    if (!(condition)) {                                                                             \
+#define CHECK(condition)                                                                       \
+  do {                                                                                         \
+    if (!(condition)) {                                                                        \
       fprintf(stderr, "PE %d: %s:%d: %s does not hold\n", me, __FILE__, __LINE__, #condition); \
-      shmem_global_exit(1);                                                                         \
-    }                                                                                               \
+      shmem_global_exit(1);                                                                    \
+    }                                                                                          \
   } while (0)
 
 static long statics[64]; /* symmetric, too */
@@ -135,7 +135,7 @@ static void collectives(void) {
     for (int i = 0; i < kWords; ++i) CHECK(target[i] == (all - 1) * 100000L + i);
   }
   shmem_barrier_all();
-  long *every = shmem_malloc((size_t)all * kWords * sizeof(long));
+  long* every = shmem_malloc((size_t)all * kWords * sizeof(long));
   shmem_barrier_all();
   shmem_fcollect64(every, source, kWords, 0, 0, all, sync);
   for (int pe = 0; pe < all; ++pe) {
@@ -147,10 +147,10 @@ static void collectives(void) {
 
 static void direct(void) {
   /* where PEs of this machine reach each other's heap by loads and stores */
-  long *there = shmem_malloc(sizeof(long));
+  long* there = shmem_malloc(sizeof(long));
   *there = -1;
   shmem_barrier_all();
-  long *const seen = shmem_ptr(there, (me + 1) % all);
+  long* const seen = shmem_ptr(there, (me + 1) % all);
   if (seen != NULL) *seen = me;
   shmem_barrier_all();
   CHECK(seen == NULL || *there == (me + all - 1) % all);
@@ -164,9 +164,9 @@ int main(void) {
   me = shmem_my_pe();
   all = shmem_n_pes();
   static const struct {
-    const char *name;
+    const char* name;
     void (*run)(void);
-  } parts[] = {{"puts_and_gets", puts_and_gets}, {"order", order},   {"atomics", atomics}, {"locks", locks},
+  } parts[] = {{"puts_and_gets", puts_and_gets}, {"order", order},  {"atomics", atomics}, {"locks", locks},
                {"collectives", collectives},     {"direct", direct}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
     parts[i].run();

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -26,8 +27,8 @@ why none did. Other processes of one job must run the same way: Thalweg's addres
 Examples: [bold]thalweg ucx -- mpirun -n 4 ./solver[/bold], [bold]thalweg ucx -- mpiexec -n 2 python job.py[/bold],
 [bold]thalweg ucx -- ucx_perftest -t tag_lat[/bold]. What runs, and what does not: docs/adapters.md."""
 
-# Open MPI: point-to-point, windows and OpenSHMEM by UCX although no network card of Mellanox's is there. MPICH: UCX between ranks of one
-# machine, too. UCXX: the library that the loader finds.
+# Open MPI: messages, windows and OpenSHMEM by UCX although no network card of Mellanox's is there. MPICH: UCX between ranks of
+# one machine, too. UCXX: the library that the loader finds.
 SETTINGS = {
     "OMPI_MCA_pml": "ucx",
     "OMPI_MCA_osc": "ucx",
@@ -56,7 +57,11 @@ def ucx(
 ) -> None:
     """Runs the program, and exits with its code."""
     command = [program, *context.args]
-    say = (lambda text: None) if quiet else (lambda text: typer.echo(f"thalweg ucx: {text}", err=True))
+
+    def say(text: str) -> None:
+        if not quiet:
+            typer.echo(f"thalweg ucx: {text}", err=True)
+
     try:
         library = find_library()
         found = shutil.which(program)
@@ -83,7 +88,7 @@ def find_library() -> pathlib.Path:
     return library.resolve()
 
 
-def environment(library: pathlib.Path, program: str, users: str, say) -> dict[str, str]:
+def environment(library: pathlib.Path, program: str, users: str, say: Callable[[str], None]) -> dict[str, str]:
     """What the program finds: our libucp before any other, and UCX's other libraries where a Python package has them."""
     packages = site_packages(program)
     others = [folder / "libucx" / "lib" for folder in packages if (folder / "libucx" / "lib").is_dir()]
@@ -124,7 +129,7 @@ def site_packages(program: str) -> list[pathlib.Path]:
     return list(dict.fromkeys(folders))
 
 
-def report(users: str, program: str, say) -> None:
+def report(users: str, program: str, say: Callable[[str], None]) -> None:
     """Who made a context, by the lines that the adapter has written; nobody: why."""
     processes = {tuple(line.split(" ", 1)) for line in users.splitlines() if " " in line}  # one may make several contexts
     names = collections.Counter(name for _, name in processes)
