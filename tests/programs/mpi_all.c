@@ -4,6 +4,7 @@
  * transport: `mpirun -n 2..8 mpi_all [part ...]`. Prints one line a part; ends with 1 at the first wrong byte.
  */
 #include <mpi.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -442,6 +443,13 @@ static void one_sided(void) {
   free(base);
 }
 
+/* Only by name: the last rank dies while the others wait for its message. */
+static void killed(void) {
+  int word = 0;
+  if (rank == size - 1) raise(SIGKILL);
+  MPI_Recv(&word, 1, MPI_INT, size - 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
@@ -454,13 +462,14 @@ static const struct {
               {"many_at_once", many_at_once},
               {"collectives", collectives},
               {"communicators", communicators},
-              {"one_sided", one_sided}};
+              {"one_sided", one_sided},
+              {"killed", killed}};
 
 static int wanted(const char* name, int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], name) == 0) return 1;
   }
-  return argc <= 1;
+  return argc <= 1 && strcmp(name, "killed") != 0;
 }
 
 int main(int argc, char** argv) {
