@@ -340,6 +340,9 @@ ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, u
   if ((params->field_mask & UCP_EP_PARAM_FIELD_FLAGS) != 0) {
     if (ucs_status_t s = check_mask("ucp_ep_create", "flags", params->flags, kFlags); s != UCS_OK) return s;
   }
+  if ((params->field_mask & UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE) != 0 && params->err_mode > UCP_ERR_HANDLING_MODE_PEER) {
+    return unsupported("ucp_ep_create", "UCP_ERR_HANDLING_MODE_FAILOVER", "use UCP_ERR_HANDLING_MODE_PEER");
+  }
   const Hold hold(*worker);
   Peer* peer = nullptr;
   if (ucs_status_t s = find_peer(*worker, *params, &peer); s != UCS_OK) return s;
@@ -356,6 +359,7 @@ ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, u
 }
 
 ucs_status_ptr_t ucp_ep_close_nb(ucp_ep_h ep, unsigned mode) {
+  if (mode != UCP_EP_CLOSE_MODE_FORCE && mode != UCP_EP_CLOSE_MODE_FLUSH) return pointer_of(UCS_ERR_INVALID_PARAM);
   const Hold hold(*ep->worker);
   return close(*ep, mode == UCP_EP_CLOSE_MODE_FORCE, Wanted{}, "ucp_ep_close_nb");
 }

@@ -208,7 +208,8 @@ ucs_status_t ucp_mem_advise(ucp_context_h, ucp_mem_h, ucp_mem_advise_params_t* p
   constexpr uint64_t kKnown =
       UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE;
   if (params == nullptr || (params->field_mask & kKnown) != kKnown) return UCS_ERR_INVALID_PARAM;
-  if (params->advice != UCP_MADV_WILLNEED) return UCS_OK;
+  if (params->advice == UCP_MADV_NORMAL) return UCS_OK;
+  if (params->advice != UCP_MADV_WILLNEED) return UCS_ERR_INVALID_PARAM;
   // Whole pages around it; advice may be ignored, so nothing fails.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t first = reinterpret_cast<uintptr_t>(params->address) / page * page;

@@ -143,6 +143,8 @@ bool take_op(ucp_atomic_op_t op, Atomic* into) {
 }
 
 bool take_op(ucp_atomic_fetch_op_t op, Atomic* into) {
+  static_assert(UCP_ATOMIC_FETCH_OP_FADD == 0 && UCP_ATOMIC_FETCH_OP_SWAP == 1 && UCP_ATOMIC_FETCH_OP_CSWAP == 2 &&
+                UCP_ATOMIC_FETCH_OP_FAND == 3 && UCP_ATOMIC_FETCH_OP_FOR == 4 && UCP_ATOMIC_FETCH_OP_FXOR == 5);
   constexpr ucp_atomic_op_t kOps[] = {UCP_ATOMIC_OP_ADD, UCP_ATOMIC_OP_SWAP, UCP_ATOMIC_OP_CSWAP,
                                       UCP_ATOMIC_OP_AND, UCP_ATOMIC_OP_OR,   UCP_ATOMIC_OP_XOR};
   return op < UCP_ATOMIC_FETCH_OP_LAST && take_op(kOps[op], into);
