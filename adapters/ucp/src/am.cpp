@@ -131,7 +131,7 @@ tw_status on_indirect(void* arg, const tw_am_message* message) {
   if (message->header_length < sizeof before) return TW_OK;
   std::memcpy(&before, message->header, sizeof before);
   const auto at = worker.handlers.find(before.id);
-  if (at == worker.handlers.end()) {
+  if (at == worker.handlers.end() || (at->second->callback == nullptr && at->second->older == nullptr)) {
     tell("an active message for id %u was dropped: no handler was set", before.id);
     return TW_OK;
   }
@@ -154,7 +154,6 @@ ucs_status_t set_handler(ucp_worker& worker, const AmHandler& given, const char*
       status = tw_am_register(worker.worker, static_cast<uint16_t>(id + 1), removes ? nullptr : on_direct<true>, entry.get());
     }
   }
-  if (removes && given.id >= kDirectIds) worker.handlers.erase(given.id);
   return status == TW_OK ? UCS_OK : failed(function, status);
 }
 

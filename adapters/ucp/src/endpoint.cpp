@@ -21,6 +21,8 @@ constexpr uint64_t kFields = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FI
 constexpr unsigned kFlags =
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_NO_LOOPBACK | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
 
+constexpr uint32_t kMaxAddress = 512;  // of Thalweg's part
+
 /// A close that waits: first for the endpoint's operations, then for its flush or the connection's end.
 struct Closing {
   ucp_ep* handle;
@@ -92,6 +94,7 @@ ucs_status_t connect(ucp_worker& worker, const void* address, Peer** out) {
   uint32_t length = 0;
   const auto* const bytes = static_cast<const std::byte*>(address) + sizeof header;
   std::memcpy(&length, bytes, sizeof length);
+  if (length > kMaxAddress) return UCS_ERR_INVALID_ADDR;
   Peer* const peer = new_peer(worker);
   if (peer == nullptr) return UCS_ERR_NO_MEMORY;
   const tw_endpoint_options options = options_of(worker, *peer);

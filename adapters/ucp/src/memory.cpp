@@ -259,7 +259,7 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
   if (ep == nullptr || rkey_buffer == nullptr || rkey_p == nullptr) return UCS_ERR_INVALID_PARAM;
   KeyHeader header;
   std::memcpy(&header, rkey_buffer, sizeof header);
-  if (std::memcmp(header.magic, kKeyMagic, sizeof kKeyMagic) != 0) {
+  if (std::memcmp(header.magic, kKeyMagic, sizeof kKeyMagic) != 0 || header.length > kMaxKey) {
     return unsupported("ucp_ep_rkey_unpack", "a key of another UCX", "let all processes use the same libucp");
   }
   auto key = std::make_unique<ucp_rkey>();

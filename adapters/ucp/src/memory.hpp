@@ -32,6 +32,7 @@ struct KeyHeader {
   uint64_t address;
   uint64_t bytes;
 };
+inline constexpr uint32_t kMaxKey = 512;  // more is none of Thalweg's
 inline constexpr char kKeyMagic[4] = {'T', 'W', 'K', '1'};
 
 }  // namespace thalweg::ucx

@@ -205,7 +205,7 @@ TEST(Failure, AKilledPeerEndsRequestsAndCallsTheHandler) {
   const ucp_request_param_t none = nothing();
   const auto out = random_bytes(1000000);
   uint64_t in = 0;
-  ucs_status_ptr_t send = ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 1, &none);  // nobody receives it
+  ucs_status_ptr_t send = ucp_tag_send_sync_nbx(w.a.ep, out.data(), out.size(), 1, &none);  // nobody receives it
   ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.a.ep, &in, sizeof in, nullptr, &none);
   ASSERT_TRUE(UCS_PTR_IS_PTR(send) && UCS_PTR_IS_PTR(recv));
   for (int i = 0; i < 100000; ++i) w.progress();
