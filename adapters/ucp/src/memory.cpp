@@ -264,7 +264,6 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
   }
   auto key = std::make_unique<ucp_rkey>();
   key->endpoint = ep->endpoint;
-  key->handle = ep;
   key->address = header.address;
   key->length = header.bytes;
   const Hold hold(*ep->worker);

@@ -17,7 +17,6 @@ struct ucp_mem {
 
 struct ucp_rkey {
   tw_endpoint* endpoint = nullptr;
-  ucp_ep* handle = nullptr;
   tw_remote_memory* memory = nullptr;  // NULL: of length 0
   uint64_t address = 0;                // at the peer
   uint64_t length = 0;

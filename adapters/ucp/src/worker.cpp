@@ -231,7 +231,8 @@ ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int* fd) {
 ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
   if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
   const Hold hold(*worker);
-  if (worker->later != nullptr || !worker->streams.empty()) return UCS_ERR_BUSY;
+  // Closing endpoints are stepped by progress, whether there is an event or not.
+  if (worker->later != nullptr || !worker->streams.empty() || !worker->closing.empty()) return UCS_ERR_BUSY;
   const tw_status status = tw_worker_arm(worker->worker);
   return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
 }
