@@ -188,12 +188,8 @@ ucs_status_ptr_t send(ucp_ep& ep, const Outgoing& message, const void* buffer, s
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.flags = message.flags;
-  options.layout = local.layout;
-  options.callback = ended;
-  options.arg = request;
-  return posted(*request, post(ep, message, local, &options, &request->operation), wanted, function);
+  const tw_op_options* const options = options_for(*request, local.layout, message.flags);
+  return posted(*request, post(ep, message, local, options, &request->operation), wanted, function);
 }
 
 uint32_t flags_of(unsigned flags) {
@@ -306,11 +302,8 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void* data_desc, void
       return copied;
     }
   } else {
-    tw_op_options options = TW_OP_OPTIONS_INIT;
-    options.layout = local.layout;
-    options.callback = ended;
-    options.arg = request;
-    status = tw_am_recv(data.descriptor, local.buffer, local.length, &options, &request->operation);
+    status =
+        tw_am_recv(data.descriptor, local.buffer, local.length, options_for(*request, local.layout, 0), &request->operation);
     data.taken = true;
     if (!data.in_handler) free_data(data);
   }

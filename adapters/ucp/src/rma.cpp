@@ -24,14 +24,6 @@ struct Target {
   uint64_t address;
 };
 
-tw_op_options options_of(Request& request, const tw_layout* layout) {
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.layout = layout;
-  options.callback = ended;
-  options.arg = &request;
-  return options;
-}
-
 /// The request of a one-sided operation, counted.
 Request* take_for(ucp_ep& ep, const Wanted& wanted, RequestKind kind) {
   Request* const request = take(*ep.worker, wanted, kind);
@@ -68,13 +60,13 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->layout = local.made;
   if (verb == Verb::get) enter_ledger(*request);
-  const tw_op_options options = options_of(*request, local.layout);
+  const tw_op_options* const options = options_for(*request, local.layout, 0);
   tw_endpoint* const endpoint = target.ep.endpoint;
   tw_status status = TW_OK;
   if (local.length != 0 || local.layout != nullptr) {
     status = verb == Verb::put
-                 ? tw_put(endpoint, local.buffer, local.length, target.key.memory, offset, &options, &request->operation)
-                 : tw_get(endpoint, local.buffer, local.length, target.key.memory, offset, &options, &request->operation);
+                 ? tw_put(endpoint, local.buffer, local.length, target.key.memory, offset, options, &request->operation)
+                 : tw_get(endpoint, local.buffer, local.length, target.key.memory, offset, options, &request->operation);
   }
   return posted(*request, status, wanted, function);
 }
@@ -127,9 +119,8 @@ ucs_status_ptr_t atomic(const Target& target, const Atomic& atomic, const Wanted
   Request* const request = take_for(target.ep, wanted, kAtomic);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   if (atomic.result != nullptr) enter_ledger(*request);
-  const tw_op_options options = options_of(*request, nullptr);
   const tw_status status = tw_atomic(target.ep.endpoint, atomic.op, target.key.memory, offset, atomic.size, atomic.operand,
-                                     atomic.compare, atomic.result, &options, &request->operation);
+                                     atomic.compare, atomic.result, options_for(*request, nullptr, 0), &request->operation);
   return posted(*request, status, wanted, function);
 }
 

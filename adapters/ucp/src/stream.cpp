@@ -225,12 +225,9 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.layout = local.layout;
-  options.callback = ended;
-  options.arg = request;
+  const tw_op_options* const options = options_for(*request, local.layout, 0);
   const tw_status status =
-      tw_am_send(ep.endpoint, kStreamId, nullptr, 0, local.buffer, local.length, &options, &request->operation);
+      tw_am_send(ep.endpoint, kStreamId, nullptr, 0, local.buffer, local.length, options, &request->operation);
   return posted(*request, status, wanted, function);
 }
 

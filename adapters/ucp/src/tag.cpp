@@ -15,16 +15,6 @@ ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
   return (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param.datatype : kBytes;
 }
 
-/// The options of an operation that ends in `request`.
-tw_op_options options_of(Request& request, const Local& local, uint32_t flags) {
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.flags = flags;
-  options.layout = local.layout;
-  options.callback = ended;
-  options.arg = &request;
-  return options;
-}
-
 ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, uint32_t flags,
                            const Wanted& wanted, const char* function) {
   Local local;
@@ -34,8 +24,8 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
-  const tw_op_options options = options_of(*request, local, flags);
-  const tw_status status = tw_send(ep.endpoint, local.buffer, local.length, tag, &options, &request->operation);
+  const tw_status status =
+      tw_send(ep.endpoint, local.buffer, local.length, tag, options_for(*request, local.layout, flags), &request->operation);
   return posted(*request, status, wanted, function);
 }
 
@@ -70,8 +60,8 @@ Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t dat
   *why = UCS_ERR_NO_MEMORY;
   if (request == nullptr) return nullptr;
   request->layout = local.made;
-  const tw_op_options options = options_of(*request, local, 0);
-  const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, &options, &request->operation);
+  const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
+                                   &request->operation);
   if (status == TW_IN_PROGRESS) return request;
   give_back(*request);
   *why = failed(function, status);
@@ -92,9 +82,8 @@ ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, uc
   Request* const request = take(worker, wanted, kTagRecv);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->layout = local.made;
-  const tw_op_options options = options_of(*request, local, 0);
-  const tw_status status =
-      tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length, &options, &request->operation);
+  const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length,
+                                           options_for(*request, local.layout, 0), &request->operation);
   return posted(*request, status, wanted, function);
 }
 

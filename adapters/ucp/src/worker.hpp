@@ -31,11 +31,12 @@ struct AmHandler {
 }  // namespace thalweg::ucx
 
 struct ucp_worker {
-  explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) {}
+  explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) { plain.callback = thalweg::ucx::ended; }
   ucp_context& context;
   tw_worker* worker = nullptr;
-  tw_completion_queue* queue = nullptr;  // ends of what was posted without a callback
-  uint32_t told = 0;                     // how many of them are under way
+  tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
+  uint32_t told = 0;                         // how many of them are under way
+  tw_op_options plain = TW_OP_OPTIONS_INIT;  // with ended() as callback: options_for()
   bool chores = false;  // something waits for progress beside Thalweg's worker: later, closing, flushes, streams, told
   bool multi = false;
   bool ending = false;  // no callback runs any more
@@ -74,6 +75,15 @@ class Hold {
  private:
   std::recursive_mutex* mutex_;
 };
+
+/// The options of an operation that ends in `request`: good for the next call.
+inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags) {
+  tw_op_options& options = request.worker->plain;
+  options.flags = flags;
+  options.layout = layout;
+  options.arg = &request;
+  return &options;
+}
 
 /// What waits beside Thalweg's worker, which it progresses, too.
 [[gnu::noinline]] unsigned do_chores(ucp_worker& worker);
