@@ -93,50 +93,14 @@ static void unexpected(void) {
   }
 }
 
-static void datatypes(void) {
-  enum { kRows = 300, kColumns = 41 };
-  const int to = (rank + 1) % size, from = (rank + size - 1) % size;
-  static int matrix[kRows][kColumns], there[kRows][kColumns], packed[kRows * 3];
-  MPI_Datatype column, structure, indexed;
-  MPI_Type_vector(kRows, 3, kColumns, MPI_INT, &column);
-  MPI_Type_commit(&column);
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kColumns; ++c) matrix[r][c] = rank * 1000000 + r * kColumns + c;
-  }
-  /* strided to strided, and strided to packed */
-  memset(there, 0xFF, sizeof there);
-  MPI_Sendrecv(&matrix[0][5], 1, column, to, 1, &there[0][9], 1, column, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kColumns; ++c) {
-      CHECK(there[r][c] == (c >= 9 && c < 12 ? from * 1000000 + r * kColumns + c - 4 : -1));
-    }
-  }
-  MPI_Sendrecv(&matrix[0][0], 1, column, to, 2, packed, kRows * 3, MPI_INT, from, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  for (int i = 0; i < kRows * 3; ++i) CHECK(packed[i] == from * 1000000 + i / 3 * kColumns + i % 3);
-  /* a structure of mixed types, many of them: by rendezvous */
-  struct mixed {
-    char a;
-    double b;
-    short c[3];
-  };
-  const int lengths[3] = {1, 1, 3};
-  const MPI_Aint offsets[3] = {offsetof(struct mixed, a), offsetof(struct mixed, b), offsetof(struct mixed, c)};
-  const MPI_Datatype types[3] = {MPI_CHAR, MPI_DOUBLE, MPI_SHORT};
-  MPI_Datatype raw;
-  MPI_Type_create_struct(3, lengths, offsets, types, &raw);
-  MPI_Type_create_resized(raw, 0, sizeof(struct mixed), &structure);
-  MPI_Type_commit(&structure);
-  for (int n = 1; n <= 200000; n = n * 10 + 3) {
-    struct mixed *out = calloc((size_t)n, sizeof *out), *in = calloc((size_t)n, sizeof *in);
-    for (int i = 0; i < n; ++i) out[i] = (struct mixed){(char)i, rank + i * 0.5, {(short)i, (short)(i + 1), (short)(i + 2)}};
-    MPI_Sendrecv(out, n, structure, to, 3, in, n, structure, from, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    for (int i = 0; i < n; ++i) {
-      CHECK(in[i].a == (char)i && in[i].b == from + i * 0.5 && in[i].c[0] == (short)i && in[i].c[2] == (short)(i + 2));
-    }
-    free(out);
-    free(in);
-  }
-  /* without gaps here, with gaps there: elements are cut anywhere on their way */
+struct mixed {
+  char a;
+  double b;
+  short c[3];
+};
+
+/* Without gaps here, with gaps there: elements are cut anywhere on their way. */
+static void tight_to_gaps(int to, int from, const int* lengths, const MPI_Datatype* types, MPI_Datatype structure) {
   const MPI_Aint tight_offsets[3] = {0, 1, 9};
   MPI_Datatype tight_raw, tight;
   MPI_Type_create_struct(3, lengths, tight_offsets, types, &tight_raw);
@@ -164,6 +128,47 @@ static void datatypes(void) {
   }
   MPI_Type_free(&tight_raw);
   MPI_Type_free(&tight);
+}
+
+static void datatypes(void) {
+  enum { kRows = 300, kColumns = 41 };
+  const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+  static int matrix[kRows][kColumns], there[kRows][kColumns], packed[kRows * 3];
+  MPI_Datatype column, structure, indexed;
+  MPI_Type_vector(kRows, 3, kColumns, MPI_INT, &column);
+  MPI_Type_commit(&column);
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) matrix[r][c] = rank * 1000000 + r * kColumns + c;
+  }
+  /* strided to strided, and strided to packed */
+  memset(there, 0xFF, sizeof there);
+  MPI_Sendrecv(&matrix[0][5], 1, column, to, 1, &there[0][9], 1, column, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kColumns; ++c) {
+      CHECK(there[r][c] == (c >= 9 && c < 12 ? from * 1000000 + r * kColumns + c - 4 : -1));
+    }
+  }
+  MPI_Sendrecv(&matrix[0][0], 1, column, to, 2, packed, kRows * 3, MPI_INT, from, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  for (int i = 0; i < kRows * 3; ++i) CHECK(packed[i] == from * 1000000 + i / 3 * kColumns + i % 3);
+  /* a structure of mixed types, many of them: by rendezvous */
+  const int lengths[3] = {1, 1, 3};
+  const MPI_Aint offsets[3] = {offsetof(struct mixed, a), offsetof(struct mixed, b), offsetof(struct mixed, c)};
+  const MPI_Datatype types[3] = {MPI_CHAR, MPI_DOUBLE, MPI_SHORT};
+  MPI_Datatype raw;
+  MPI_Type_create_struct(3, lengths, offsets, types, &raw);
+  MPI_Type_create_resized(raw, 0, sizeof(struct mixed), &structure);
+  MPI_Type_commit(&structure);
+  for (int n = 1; n <= 200000; n = n * 10 + 3) {
+    struct mixed *out = calloc((size_t)n, sizeof *out), *in = calloc((size_t)n, sizeof *in);
+    for (int i = 0; i < n; ++i) out[i] = (struct mixed){(char)i, rank + i * 0.5, {(short)i, (short)(i + 1), (short)(i + 2)}};
+    MPI_Sendrecv(out, n, structure, to, 3, in, n, structure, from, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (int i = 0; i < n; ++i) {
+      CHECK(in[i].a == (char)i && in[i].b == from + i * 0.5 && in[i].c[0] == (short)i && in[i].c[2] == (short)(i + 2));
+    }
+    free(out);
+    free(in);
+  }
+  tight_to_gaps(to, from, lengths, types, structure);
   const int counts[4] = {5, 1, 9, 2}, places[4] = {100, 0, 50, 20};
   int out[200], in[200];
   MPI_Type_indexed(4, counts, places, MPI_INT, &indexed);
@@ -351,6 +356,52 @@ static void communicators(void) {
   MPI_Comm_free(&reversed);
 }
 
+/* A lock by compare-and-swap, and exclusive locks: no update is lost. */
+static void locks(MPI_Win window) {
+  for (int i = 0; i < 10; ++i) {
+    long seen;
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
+    MPI_Get(&seen, 1, MPI_LONG, 0, 2, 1, MPI_LONG, window);
+    MPI_Win_flush(0, window);
+    ++seen;
+    MPI_Put(&seen, 1, MPI_LONG, 0, 2, 1, MPI_LONG, window);
+    MPI_Win_unlock(0, window);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Win_lock_all(0, window);
+  const long compare = 10L * size, value = -55;
+  long old = 0;
+  if (rank == size - 1) {
+    MPI_Compare_and_swap(&value, &compare, &old, MPI_LONG, 0, 2, window);
+    MPI_Win_flush(0, window);
+    CHECK(old == compare);
+  }
+  MPI_Win_unlock_all(window);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Each of them, fetching. */
+static void accumulates(MPI_Win window, long* base) {
+  const int to = (rank + 1) % size;
+  const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE};
+  for (size_t o = 0; o < sizeof ops / sizeof *ops; ++o) {
+    base[3] = 12;
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, to, 0, window);
+    const long five = 5;
+    long before = -1;
+    MPI_Get_accumulate(&five, 1, MPI_LONG, &before, 1, MPI_LONG, to, 3, 1, MPI_LONG, ops[o], window);
+    MPI_Win_unlock(to, window);
+    CHECK(before == 12);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const long results[] = {17, 60, 12, 5, 4, 13, 9, 5};
+    MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+    CHECK(base[3] == results[o]);
+    MPI_Win_unlock(rank, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
 /* Windows of memory that the MPI allocates, and of the program's own. */
 static void one_sided_in(MPI_Win window, long* base, int words) {
   const int to = (rank + 1) % size, from = (rank + size - 1) % size;
@@ -386,45 +437,8 @@ static void one_sided_in(MPI_Win window, long* base, int words) {
   CHECK(base[0] == 20L * size && base[1] == 20L * size);
   MPI_Win_unlock(rank, window);
   MPI_Barrier(MPI_COMM_WORLD);
-  /* a lock by compare-and-swap, and exclusive locks: no update is lost */
-  for (int i = 0; i < 10; ++i) {
-    long seen;
-    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
-    MPI_Get(&seen, 1, MPI_LONG, 0, 2, 1, MPI_LONG, window);
-    MPI_Win_flush(0, window);
-    ++seen;
-    MPI_Put(&seen, 1, MPI_LONG, 0, 2, 1, MPI_LONG, window);
-    MPI_Win_unlock(0, window);
-  }
-  MPI_Barrier(MPI_COMM_WORLD);
-  MPI_Win_lock_all(0, window);
-  const long compare = 10L * size, value = -55;
-  long old = 0;
-  if (rank == size - 1) {
-    MPI_Compare_and_swap(&value, &compare, &old, MPI_LONG, 0, 2, window);
-    MPI_Win_flush(0, window);
-    CHECK(old == compare);
-  }
-  MPI_Win_unlock_all(window);
-  MPI_Barrier(MPI_COMM_WORLD);
-  /* all accumulates */
-  const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE};
-  for (size_t o = 0; o < sizeof ops / sizeof *ops; ++o) {
-    base[3] = 12;
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, to, 0, window);
-    const long five = 5;
-    long before = -1;
-    MPI_Get_accumulate(&five, 1, MPI_LONG, &before, 1, MPI_LONG, to, 3, 1, MPI_LONG, ops[o], window);
-    MPI_Win_unlock(to, window);
-    CHECK(before == 12);
-    MPI_Barrier(MPI_COMM_WORLD);
-    const long results[] = {17, 60, 12, 5, 4, 13, 9, 5};
-    MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
-    CHECK(base[3] == results[o]);
-    MPI_Win_unlock(rank, window);
-    MPI_Barrier(MPI_COMM_WORLD);
-  }
+  locks(window);
+  accumulates(window, base);
   free(mine);
   free(back);
 }
