@@ -71,3 +71,40 @@ ucp.ucp_cleanup(context)
     done = launch("--", sys.executable, "-c", program)
     assert done.returncode == 0, done.stderr
     assert "libucp.so.0 was Thalweg's for" in done.stderr and "(1 process)" in done.stderr
+
+
+def test_a_copy_with_a_name_of_its_own_is_preloaded_against(tmp_path, pretended):
+    program = tmp_path / "venv" / "bin" / "program"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "preload $LD_PRELOAD"\n')
+    program.chmod(0o755)
+    copy = tmp_path / "venv" / "lib" / "python3.11" / "site-packages" / "nixl_cu12.libs" / "libucp-b39b3ed9.so.0"
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    done = launch("--", str(program), **pretended)
+    assert f"preload {pretended['THALWEG_UCX_LIBRARY']}" in done.stdout
+    assert "libucp-b39b3ed9.so.0 has a name of its own" in done.stderr
+
+
+@pytest.mark.skipif(not ADAPTER.is_file(), reason="built without UCX's headers")
+@pytest.mark.skipif(ctypes.util.find_library("ucp") is None, reason="no libucp of UCX's (Debian: libucx0)")
+def test_it_does_not_meet_ucxs_own_in_one_process():
+    program = f"""
+import ctypes
+def address(ucp):
+    context, worker, at, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    assert ucp.ucp_init_version(1, 13, (ctypes.c_uint64 * 16)(1, 1), None, ctypes.byref(context)) == 0
+    assert ucp.ucp_worker_create(context, (ctypes.c_uint64 * 64)(), ctypes.byref(worker)) == 0
+    assert ucp.ucp_worker_get_address(worker, ctypes.byref(at), ctypes.byref(size)) == 0
+    found = ctypes.string_at(at, 4)
+    ucp.ucp_worker_release_address(worker, at)
+    ucp.ucp_worker_destroy(worker)
+    ucp.ucp_cleanup(context)
+    return found
+theirs = ctypes.CDLL("{ctypes.util.find_library("ucp")}", mode=ctypes.RTLD_GLOBAL)
+ours = ctypes.CDLL("{ADAPTER}", mode=ctypes.RTLD_GLOBAL)
+for _ in range(2):
+    assert address(theirs) != b"TWU1" and address(ours) == b"TWU1"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

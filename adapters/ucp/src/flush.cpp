@@ -59,30 +59,41 @@ bool step(ucp_worker& worker, Flush& flush) {
   return flush.gets.empty();
 }
 
+/// The flush is under way, or ends with the next progress.
+ucs_status_ptr_t begin(ucp_worker& worker, Request& request, bool written, std::vector<std::pair<Peer*, uint64_t>>&& gets,
+                       ucs_status_t owed) {
+  if (written && gets.empty()) {
+    finish_later(request, owed);
+    return handle_of(request);
+  }
+  if (gets.empty()) {
+    const ucs_status_t told = tell_end(request);
+    return told == UCS_OK ? handle_of(request) : pointer_of(told);
+  }
+  auto* const flush = new (std::nothrow) Flush{&request, std::move(gets), owed};
+  if (flush == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  worker.flushes.push_back(flush);
+  worker.chores = true;
+  return handle_of(request);
+}
+
 ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wanted, const char* function) {
+  tw_request operation = TW_REQUEST_NONE;
+  const tw_status status =
+      handle != nullptr ? tw_endpoint_flush(handle->endpoint, &operation) : tw_worker_flush(worker.worker, &operation);
+  if (status < 0) return pointer_of(refused(status, function));
+  auto gets = under_way(worker, handle);
+  const bool written = status == TW_OK;
+  const ucs_status_t owed = written ? owed_by(worker, handle) : UCS_OK;
+  if (written && gets.empty() && !wanted.no_immediate) return pointer_of(owed);
   Request* const request = take(worker, wanted, kFlush);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  auto gets = under_way(worker, handle);
-  const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request->operation)
-                                             : tw_worker_flush(worker.worker, &request->operation);
+  request->operation = operation;
   if (handle != nullptr) {
     request->endpoint = handle;
     ++handle->pending;
   }
-  if (status < 0 || (status == TW_OK && gets.empty())) {
-    const ucs_status_t owed = status == TW_OK ? owed_by(worker, handle) : UCS_OK;
-    const ucs_status_ptr_t result = posted(*request, status, wanted, function);
-    return result == nullptr && owed != UCS_OK ? pointer_of(owed) : result;
-  }
-  if (gets.empty()) {
-    const ucs_status_t told = tell_end(*request);
-    return told == UCS_OK ? handle_of(*request) : pointer_of(told);
-  }
-  auto* const flush = new (std::nothrow) Flush{request, std::move(gets)};
-  if (flush == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  worker.flushes.push_back(flush);
-  worker.chores = true;
-  return handle_of(*request);
+  return begin(worker, *request, written, std::move(gets), owed);
 }
 
 }  // namespace

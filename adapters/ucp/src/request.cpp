@@ -193,8 +193,12 @@ ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted
   give_back(request);
   if (endpoint != nullptr) released(*endpoint);
   if (status == TW_OK) return nullptr;
-  const bool told = status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED;  // by the endpoint's error handler
-  return pointer_of(told ? status_of(status) : failed(function, status));
+  return pointer_of(refused(status, function));
+}
+
+ucs_status_t refused(tw_status status, const char* function) {
+  const bool told = status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED;
+  return told ? status_of(status) : failed(function, status);
 }
 
 ucs_status_t check_fields(const char* function, const ucp_request_param_t& param, uint32_t known) {

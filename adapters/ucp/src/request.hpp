@@ -131,6 +131,8 @@ void ended(void* arg, tw_request operation, tw_status status, const tw_recv_info
 /// What posting returned, as nbx functions return it. An operation that is complete ends in the next progress where the
 /// caller takes no NULL.
 ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted, const char* function);
+/// The status of an operation that was refused, told unless the endpoint's error handler tells it.
+ucs_status_t refused(tw_status status, const char* function);
 /// Its end waits for the next progress.
 void finish_later(Request& request, ucs_status_t status);
 /// The operation was posted without a callback and is under way: its end comes by the worker's queue.
