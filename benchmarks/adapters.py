@@ -16,11 +16,13 @@ is absent is reported as absent. Each round runs every program in every configur
 processors 0 and 1. "ucx" is UCX as installed (over TCP with UCX_TLS=tcp,self); its best configuration is the one with the least
 median. Ratios are the adapter's median over theirs: below 1 the adapter is faster.
 
-Hypervisors move virtual processors, near to each other and far. With --probe (a program that prints nanoseconds a hop of a cache
-line) each run says where it was, runs that were moved do not count, and each place has its own rows. How much of the processors
-others took meanwhile is measured and kept; with --others 0.1 runs during which they took more than a tenth do not count.
+Hypervisors move virtual processors, near to each other and far. With --probe (a program that prints nanoseconds a hop of a
+cache line, run before and after) each run says where it was, runs that were moved do not count, and each place has its own rows.
+What others took of the processors meanwhile is measured and kept; with --others 0.1 runs in which it was more than a tenth do
+not count.
 
-Target: ucx_perftest on the adapter takes at most 1.15 times what `thalweg perf` takes. Exit code 1: missed, or nothing measured.
+Target: ucx_perftest on the adapter takes at most 1.15 times what `thalweg perf` takes. Exit code 1: missed, or nothing was
+measured.
 """
 
 from __future__ import annotations
@@ -177,7 +179,8 @@ PROGRAMS: dict[str, Callable[[Setting], list[Case]]] = {
 
 def ucx_version(library: str, folders: str) -> str:
     """As its ucp_get_version_string says, in a process of its own: one process cannot load two."""
-    code = "import ctypes, sys; f = ctypes.CDLL(sys.argv[1]).ucp_get_version_string; f.restype = ctypes.c_char_p; print(f().decode())"
+    code = "import ctypes, sys; said = ctypes.CDLL(sys.argv[1]).ucp_get_version_string; said.restype = ctypes.c_char_p"
+    code += "; print(said().decode())"
     environment = {**os.environ, "LD_LIBRARY_PATH": folders}
     command = [sys.executable, "-c", code, library]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
@@ -234,30 +237,43 @@ Samples = dict[
 ]  # program, way, place, test, bytes -> series -> microseconds
 
 
-def rounds_of(cases: list[Case], setting: Setting, options: argparse.Namespace) -> tuple[Samples, dict[str, Any]]:
-    """All rounds: what counts, and what is to be said of the runs."""
-    samples: Samples = collections.defaultdict(lambda: collections.defaultdict(list))
-    others, left_out, failures = list[float](), collections.Counter[str](), dict[str, str]()
-    for number in range(options.rounds):
-        for case in random.sample(cases, len(cases)):
-            what = " ".join(filter(None, (case.program, case.way, case.series)))
-            if sys.stderr.isatty():
-                print(f"\rround {number + 1} of {options.rounds}: {what}".ljust(70), end="", file=sys.stderr, flush=True)
-            try:
-                place, taken, found = measured(case, setting, options.probe)
-            except programs.Failed as failure:
-                failures[what] = " ".join(str(failure).split())[:400]
-                continue
-            others.append(taken)
-            if place == "moved" or taken > options.others:
-                left_out["moved" if place == "moved" else "others"] += 1
-                continue
-            for (test, size), us in found.items():
-                samples[case.program, case.way, place, test, size][case.series].append(us)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
-    about = {"others": {"median": round(statistics.median(others), 3), "most": round(max(others), 3)}} if others else {}
-    return samples, {**about, "left_out": dict(left_out), "failures": failures}
+@dataclasses.dataclass
+class Results:
+    """Of all rounds until now."""
+
+    samples: Samples = dataclasses.field(default_factory=lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
+    others: list[float] = dataclasses.field(default_factory=list)
+    left_out: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    failures: dict[str, str] = dataclasses.field(default_factory=dict)
+    rounds: int = 0
+
+    def add(self, case: Case, place: str, taken: float, found: Found, most: float) -> None:
+        """A run, unless it does not count."""
+        self.others.append(taken)
+        if place == "moved" or taken > most:
+            self.left_out["moved" if place == "moved" else "others"] += 1
+            return
+        for (test, size), us in found.items():
+            self.samples[case.program, case.way, place, test, size][case.series].append(us)
+
+    def about(self) -> dict[str, Any]:
+        """What is to be said of the runs."""
+        taken = {"median": round(statistics.median(self.others), 3), "most": round(max(self.others), 3)} if self.others else {}
+        return {"rounds": self.rounds, "others": taken, "left_out": dict(self.left_out), "failures": self.failures}
+
+
+def one_round(cases: list[Case], setting: Setting, options: argparse.Namespace, results: Results) -> None:
+    """Every case once, in random order."""
+    for case in random.sample(cases, len(cases)):
+        what = " ".join(filter(None, (case.program, case.way, case.series)))
+        if sys.stderr.isatty():
+            text = f"\rround {results.rounds + 1} of {options.rounds}: {what}"
+            print(text.ljust(70), end="", file=sys.stderr, flush=True)
+        try:
+            results.add(case, *measured(case, setting, options.probe), options.others)
+        except programs.Failed as failure:
+            results.failures[what] = " ".join(str(failure).split())[:400]
+    results.rounds += 1
 
 
 def table(samples: Samples) -> list[dict[str, Any]]:
@@ -295,11 +311,9 @@ def show(rows: list[dict[str, Any]]) -> None:
         print(f"{what:44}{numbers}  {row['best'] or '-':14}{ratios}  {', '.join(beside)}")
     for row in rows:
         if target := row.get("target"):
-            verdict = "met" if target["met"] else "missed"
-            place = f", {row['place']}" if row["place"] else ""
-            print(
-                f"target, {row['program']}{place}: adapter / {PERF} = {target['ratio']:.2f}, at most {target['at_most']}: {verdict}"
-            )
+            what = " ".join(filter(None, (row["program"], row["place"])))
+            verdict = f"at most {MOST}: {'met' if target['met'] else 'missed'}"
+            print(f"target, {what}: adapter / {PERF} = {target['ratio']:.2f}, {verdict}")
 
 
 def arguments() -> argparse.Namespace:
@@ -341,18 +355,26 @@ def main() -> int:
         except (programs.Absent, programs.Failed) as reason:
             absent[name] = " ".join(str(reason).split())[:400]
             print(f"{name}: absent: {absent[name]}", file=sys.stderr)
-    load = os.getloadavg()
-    samples, about = rounds_of(cases, setting, options)
-    rows = table(samples)
+    head = machine.describe(ROOT, options.library / "libucp.so.0")
+    head["versions"] |= setting.versions
+    head |= {
+        "kind": "adapters",
+        "command": said_command(),
+        "load_before": os.getloadavg(),
+        "nice": os.nice(0),
+        "absent": absent,
+    }
+    results, rows = Results(), list[dict[str, Any]]()
+    for _ in range(options.rounds):
+        one_round(cases, setting, options, results)
+        rows = table(results.samples)
+        if options.output:  # each time: nothing is lost when it is stopped
+            options.output.write_text(json.dumps({**head, **results.about(), "rows": rows}, indent=1) + "\n")
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
     show(rows)
-    for what, why in about["failures"].items():
+    for what, why in results.failures.items():
         print(f"failed: {what}: {why}", file=sys.stderr)
-    if options.output:
-        head = machine.describe(ROOT, options.library / "libucp.so.0")
-        head["versions"] |= setting.versions
-        head |= {"kind": "adapters", "command": said_command(), "load_before": load, "nice": os.nice(0)}
-        head |= {"rounds": options.rounds, "absent": absent, **about, "rows": rows}
-        options.output.write_text(json.dumps(head, indent=1) + "\n")
     return 0 if rows and all(row["target"]["met"] for row in rows if "target" in row) else 1
 
 
