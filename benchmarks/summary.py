@@ -290,6 +290,12 @@ def missed(hosts: list[Run], runs: list[Run]) -> str:
             if not row["met"]:
                 what = f"plan by the host, {row['transport']}, {row['memory']} memory, {size_text(row['size'])}"
                 lines.append(f"| {what} | {row['plan_us']:.3g} µs | ≤ {row['target_us']:.3g} µs | {plans.link()} |")
+    if (adapters := newest(runs, "adapters")) is not None:
+        for row in adapters.result["rows"]:
+            if (target := row.get("target")) and not target["met"]:
+                what = " ".join(filter(None, ("`ucx_perftest` on the adapter", row["program"], row["place"])))
+                against = f"{target['ratio']:.2f} of `{target['against']}` | ≤ {target['at_most']}"
+                lines.append(f"| {what} | {against} | {adapters.link()} |")
     for kind in ("cpu", "gpu", "blocks", "gpu-kernel"):
         if (run := newest(runs, kind)) is None:
             continue
@@ -315,6 +321,7 @@ REPRODUCE = """## How to measure it
 | this machine's processors, peers and floors | `make bench` |
 | fresh messages beside UCX | `benchmarks/fresh.py` (its `--help` has an example) |
 | plans by the host | `benchmarks/plans.py` |
+| programs that use UCX, on the adapter and on UCX | `benchmarks/adapters.py` |
 | GPUs | `benchmarks/gpu/stage.sh`, then `benchmarks/gpu/run.sh` |
 | these pages | `benchmarks/report.py` |
 """
