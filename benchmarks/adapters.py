@@ -60,6 +60,7 @@ POSIX, SYSV = {"UCX_TLS": "posix,self"}, {"UCX_TLS": "sysv,self"}
 CMA = {"UCX_TLS": "posix,cma,self"}
 TCP = {"UCX_TLS": "tcp,self"}
 LOOPBACK = {**TCP, "UCX_NET_DEVICES": "lo"}
+SEGMENTS = {**TCP, "UCX_TCP_TX_SEG_SIZE": "256k", "UCX_TCP_RX_SEG_SIZE": "256k"}  # the best of some that were tried by hand
 ROW = re.compile(r"^(\w+),(\d+),([\d.]+)$", re.MULTILINE)
 Found = dict[tuple[str, int], float]  # test, bytes -> microseconds
 
@@ -139,7 +140,8 @@ def mpi_cases(setting: Setting, name: str, mpirun: str, mpicc: str | pathlib.Pat
     own = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_osc": "^ucx"}
     shm = {"ucx": {}, "ucx posix": POSIX, "ucx sysv": SYSV, "ucx posix cma": CMA}
     configurations = {"shm": {ADAPTER: {}, **shm, OWN: own}}
-    configurations["tcp"] = {ADAPTER: TCP, "ucx": TCP, "ucx loopback": LOOPBACK, OWN: {**own, "OMPI_MCA_btl": "tcp,self"}}
+    tcp = {"ucx": TCP, "ucx loopback": LOOPBACK, "ucx segments": SEGMENTS}
+    configurations["tcp"] = {ADAPTER: TCP, **tcp, OWN: {**own, "OMPI_MCA_btl": "tcp,self"}}
     return [
         Case(
             name,
@@ -331,6 +333,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="default: 5, about two minutes each")
     parser.add_argument("--only", help=f"of {','.join(PROGRAMS)}; default: all")
+    parser.add_argument("--over", choices=("shm", "tcp"), help="by this alone, of what runs over both; default: both")
     adapter = ROOT / "build/release/adapters/ucp/lib"
     parser.add_argument(
         "--library", type=pathlib.Path, default=adapter, help="the adapter's folder; default: the release build's"
@@ -366,6 +369,7 @@ def main() -> int:
         except (programs.Absent, programs.Failed) as reason:
             absent[name] = " ".join(str(reason).split())[:400]
             print(f"{name}: absent: {absent[name]}", file=sys.stderr)
+    cases = [case for case in cases if not options.over or case.way in (options.over, "")]
     head = machine.describe(ROOT, options.library / "libucp.so.0")
     head["versions"] |= setting.versions
     head |= {
