@@ -136,7 +136,8 @@ def wheel_perftest(setting: Setting) -> list[Case]:
 def mpi_cases(setting: Setting, name: str, mpirun: str, mpicc: str | pathlib.Path) -> list[Case]:
     program = programs.compiled(mpicc, str(HERE / "cpu/mpi_pingpong.c"), f"mpi_pingpong_{name}")
     words = [mpirun, "-n", "2", "--bind-to", "none", program, *map(str, SIZES)]
-    setting.versions[f"Open MPI ({name})"] = programs.call(mpirun, "--version").split()[3].rstrip("\n")
+    said = programs.call(mpirun, "--version")
+    setting.versions[f"Open MPI ({name})"] = found[0] if (found := re.search(r"\d+\.\d+\.\d+", said)) else said.split("\n")[0]
     own = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_osc": "^ucx"}
     shm = {"ucx": {}, "ucx posix": POSIX, "ucx sysv": SYSV, "ucx posix cma": CMA}
     configurations = {"shm": {ADAPTER: {}, **shm, OWN: own}}
@@ -158,6 +159,7 @@ def mpi_cases(setting: Setting, name: str, mpirun: str, mpicc: str | pathlib.Pat
 
 def debian_open_mpi(setting: Setting) -> list[Case]:
     mpirun, mpicc = programs.tool("mpirun.openmpi", "openmpi-bin"), programs.tool("mpicc.openmpi", "libopenmpi-dev")
+    setting.versions["ucx (openmpi)"] = ucx_version("libucp.so.0", "")
     return mpi_cases(setting, "openmpi", mpirun, mpicc)
 
 
