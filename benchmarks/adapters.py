@@ -328,7 +328,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         if target := row.get("target"):
             what = " ".join(filter(None, (row["program"], row["place"])))
             verdict = f"at most {MOST}: {'met' if target['met'] else 'missed'}"
-            print(f"target, {what}: adapter / {PERF} = {target['ratio']:.2f}, {verdict}")
+            print(f"target, {what}: adapter / {PERF} = {target['ratio']:.3f}, {verdict}")
 
 
 def arguments() -> argparse.Namespace:

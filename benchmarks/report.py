@@ -188,7 +188,7 @@ def adapters_tables(result: dict[str, Any]) -> str:
 def target_text(target: dict[str, Any]) -> str:
     """A ratio beside what it is to be."""
     verdict = "met" if target["met"] else "missed"
-    return f"the adapter takes {target['ratio']:.2f} of `{target['against']}`, at most {target['at_most']}: {verdict}"
+    return f"the adapter takes {target['ratio']:.3f} of `{target['against']}`, at most {target['at_most']}: {verdict}"
 
 
 def adapters_row(row: dict[str, Any]) -> str:
