@@ -49,7 +49,7 @@ def page_of(path: pathlib.Path, result: dict[str, Any]) -> str:
         parts.append(routes_table(result))
     if result.get("rows"):
         tables = {"revisions": revisions_table, "fresh": fresh_table, "late signal": late_table, "apps": apps_tables}
-        tables |= {"plans": plans_table, "gpu-perf-kernels": kernels_table}
+        tables |= {"plans": plans_table, "gpu-perf-kernels": kernels_table, "adapters": adapters_tables}
         parts.append(tables[result["kind"]](result))
     if result.get("paths"):
         parts.append(check_table(result))
@@ -157,6 +157,54 @@ def fresh_table(result: dict[str, Any]) -> str:
         ratios = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("best", "default")]
         lines.append(f"| {row['mode']} | {row['test']} | {row['size']:,} B | " + " | ".join(cells + ratios) + " |")
     return "\n".join(lines) + "\n"
+
+
+def adapters_tables(result: dict[str, Any]) -> str:
+    """Programs that use UCX, on the adapter and on UCX: benchmarks/adapters.py. A table for each place of the processors."""
+    others = result.get("others") or {"median": 0, "most": 0}
+    left_out = ", ".join(f"{count} ({why})" for why, count in result["left_out"].items()) or "none"
+    parts = [
+        "Medians (and how many), ratios of them: the adapter's over UCX's, as installed and in its best configuration. "
+        f"Messages are one way, UCXX's are round trips. {result['rounds']} rounds; runs that do not count: {left_out}. "
+        f"Others took {others['median']:.0%} of the processors during the median run, at most {others['most']:.0%}; what was "
+        f"measured ran at nice {result['nice']}.\n",
+        *(f"- **{row['program']}{', ' + row['place'] if row['place'] else ''}**: {target_text(row['target'])}"
+          for row in result["rows"] if "target" in row),
+        *(f"- absent: {name}: {why}" for name, why in result["absent"].items()),
+        *(f"- **failed**: {what}: {why[:200]}" for what, why in result["failures"].items()),
+        "",
+    ]  # fmt: skip
+    for place in dict.fromkeys(row["place"] for row in result["rows"]):
+        if place:
+            parts.append(f"### Processors {place}\n")
+        parts.append(
+            "| program | over | test | size | adapter | UCX | its best | to UCX | to its best | beside |\n" + "|---" * 10 + "|"
+        )
+        parts += [adapters_row(row) for row in result["rows"] if row["place"] == place]
+        parts.append("")
+    return "\n".join(parts) + "\n"
+
+
+def target_text(target: dict[str, Any]) -> str:
+    """A ratio beside what it is to be."""
+    verdict = "met" if target["met"] else "missed"
+    return f"the adapter takes {target['ratio']:.3f} of `{target['against']}`, at most {target['at_most']}: {verdict}"
+
+
+def adapters_row(row: dict[str, Any]) -> str:
+    """Times with the number of samples."""
+
+    def cell(series: str | None) -> str:
+        found = row["samples"].get(series)
+        return f"{row['median'][series]:.4g} µs ({len(found)})" if found else ""
+
+    best = f"{cell(row['best'])} {row['best'].removeprefix('ucx').strip() or 'as installed'}" if row["best"] else ""
+    ratios = ["" if row[key] is None else f"{row[key]:.2f}" for key in ("to_default", "to_best")]
+    beside = [f"{name} {cell(name)}" for name in sorted(row["median"]) if name != "adapter" and not name.startswith("ucx")]
+    first = (
+        f"| {row['program']} | {row['way']} | {row['test']} | {row['size']:,} B | {cell('adapter')} | {cell('ucx')} | {best} | "
+    )
+    return first + " | ".join(ratios) + f" | {', '.join(beside)} |"
 
 
 def facts(path: pathlib.Path, result: dict[str, Any]) -> str:

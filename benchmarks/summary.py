@@ -280,6 +280,20 @@ def fresh_misses(run: Run) -> list[str]:
     return found
 
 
+def adapters_misses(runs: list[Run]) -> list[str]:
+    """Of the newest run of benchmarks/adapters.py that had a target."""
+    for run in runs:
+        found = [row for row in run.result["rows"] if "target" in row] if run.kind == "adapters" else []
+        if found:
+            return [
+                f"| `ucx_perftest` on the adapter, {row['program']} {row['place']} | {row['target']['ratio']:.3f} of "
+                f"`{row['target']['against']}` | ≤ {row['target']['at_most']} | {run.link()} |"
+                for row in found
+                if not row["target"]["met"]
+            ]
+    return []
+
+
 def missed(hosts: list[Run], runs: list[Run]) -> str:
     """All of them, of the newest runs."""
     lines = ["## Missed targets\n", "| | got | to reach | run |", "|---" * 4 + "|"]
@@ -290,6 +304,7 @@ def missed(hosts: list[Run], runs: list[Run]) -> str:
             if not row["met"]:
                 what = f"plan by the host, {row['transport']}, {row['memory']} memory, {size_text(row['size'])}"
                 lines.append(f"| {what} | {row['plan_us']:.3g} µs | ≤ {row['target_us']:.3g} µs | {plans.link()} |")
+    lines += adapters_misses(runs)
     for kind in ("cpu", "gpu", "blocks", "gpu-kernel"):
         if (run := newest(runs, kind)) is None:
             continue
@@ -315,6 +330,7 @@ REPRODUCE = """## How to measure it
 | this machine's processors, peers and floors | `make bench` |
 | fresh messages beside UCX | `benchmarks/fresh.py` (its `--help` has an example) |
 | plans by the host | `benchmarks/plans.py` |
+| programs that use UCX, on the adapter and on UCX | `benchmarks/adapters.py` |
 | GPUs | `benchmarks/gpu/stage.sh`, then `benchmarks/gpu/run.sh` |
 | these pages | `benchmarks/report.py` |
 """

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// UCX's datatypes as Thalweg's buffers: contiguous bytes, iov as pieces, generic ones as layouts of callbacks.
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include "ucx.hpp"
+
+namespace thalweg::ucx {
+
+inline constexpr ucp_datatype_t kBytes = ucp_dt_make_contig(1);
+
+struct Generic;
+
+/// What start_pack and start_unpack take; a layout of callbacks gets its address as the buffer, during the call that posts.
+struct GenericCall {
+  void* buffer;
+  size_t count;
+};
+
+struct Local {
+  void* buffer = nullptr;  // never NULL: an empty message has an address, too
+  size_t length = 0;
+  const tw_layout* layout = nullptr;
+  tw_layout* made = nullptr;  // for this operation: destroyed with it
+  GenericCall call{nullptr, 0};
+};
+
+/// into: Thalweg's buffer for `count` elements at buffer. It stays where it is until the operation was posted.
+[[gnu::noinline]] ucs_status_t describe(const char* function, ucp_datatype_t datatype, const void* buffer, size_t count,
+                                        Local* into);
+
+extern char empty_buffer[8];
+
+}  // namespace thalweg::ucx

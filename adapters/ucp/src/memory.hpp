@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registered and allocated memory, and keys of peers' memory.
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <cstdint>
+
+#include "ucx.hpp"
+
+struct ucp_mem {
+  tw_memory* memory = nullptr;  // NULL: of length 0
+  void* address = nullptr;      // as the user knows it: where FIXED asked for it, another view of the library's
+  size_t length = 0;
+  bool fixed = false;
+  ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
+};
+
+struct ucp_rkey {
+  tw_endpoint* endpoint = nullptr;
+  tw_remote_memory* memory = nullptr;  // NULL: of length 0
+  uint64_t address = 0;                // at the peer
+  uint64_t length = 0;
+};
+
+namespace thalweg::ucx {
+
+/// In front of Thalweg's key.
+struct KeyHeader {
+  char magic[4];
+  uint32_t length;  // of the key behind it; 0: nothing is registered
+  uint64_t address;
+  uint64_t bytes;
+};
+inline constexpr uint32_t kMaxKey = 512;  // more is none of Thalweg's
+inline constexpr char kKeyMagic[4] = {'T', 'W', 'K', '1'};
+
+}  // namespace thalweg::ucx

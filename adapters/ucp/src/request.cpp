@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "endpoint.hpp"
+#include "status.hpp"
+#include "stream.hpp"
+#include "worker.hpp"
+
+namespace thalweg::ucx {
+namespace {
+
+constexpr size_t kChunk = 64;  // requests that the pool grows by
+
+// One for each kind of callback.
+void call_send(Request& r) { r.callback.send(handle_of(r), r.status.load(std::memory_order_relaxed)); }
+void call_send_nbx(Request& r) { r.callback.send_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), r.user_data); }
+void call_recv(Request& r) { r.callback.recv(handle_of(r), r.status.load(std::memory_order_relaxed), &r.info); }
+void call_recv_nbx(Request& r) {
+  r.callback.recv_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), &r.info, r.user_data);
+}
+void call_stream(Request& r) { r.callback.stream(handle_of(r), r.status.load(std::memory_order_relaxed), r.info.length); }
+void call_stream_nbx(Request& r) {
+  r.callback.stream_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), r.info.length, r.user_data);
+}
+void call_am_nbx(Request& r) {
+  r.callback.am_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), r.info.length, r.user_data);
+}
+
+Wanted wanted(const ucp_request_param_t& param, Invoke invoke) {
+  Wanted wanted;
+  const uint32_t mask = param.op_attr_mask;
+  if ((mask & UCP_OP_ATTR_FIELD_REQUEST) != 0) wanted.memory = param.request;
+  if ((mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0) {
+    std::memcpy(&wanted.callback, &param.cb, sizeof wanted.callback);
+    wanted.invoke = wanted.callback != nullptr ? invoke : nullptr;
+  }
+  if ((mask & UCP_OP_ATTR_FIELD_USER_DATA) != 0) wanted.user_data = param.user_data;
+  wanted.no_immediate = (mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
+  return wanted;
+}
+
+}  // namespace
+
+Wanted wanted_send(const ucp_request_param_t& param) { return wanted(param, call_send_nbx); }
+Wanted wanted_recv(const ucp_request_param_t& param) { return wanted(param, call_recv_nbx); }
+Wanted wanted_stream(const ucp_request_param_t& param) { return wanted(param, call_stream_nbx); }
+Wanted wanted_am(const ucp_request_param_t& param) { return wanted(param, call_am_nbx); }
+
+Wanted wanted_send(ucp_send_callback_t callback) {
+  Wanted wanted;
+  wanted.invoke = callback != nullptr ? call_send : nullptr;
+  wanted.callback = reinterpret_cast<void*>(callback);
+  return wanted;
+}
+
+Wanted wanted_recv(ucp_tag_recv_callback_t callback) {
+  Wanted wanted;
+  wanted.invoke = callback != nullptr ? call_recv : nullptr;
+  wanted.callback = reinterpret_cast<void*>(callback);
+  wanted.no_immediate = true;
+  return wanted;
+}
+
+Wanted wanted_stream(ucp_stream_recv_callback_t callback) {
+  Wanted wanted;
+  wanted.invoke = callback != nullptr ? call_stream : nullptr;
+  wanted.callback = reinterpret_cast<void*>(callback);
+  return wanted;
+}
+
+// ------------------------------------------------------------------------------------------------ the pool
+
+Pool::Pool(const ucp_context& context) : context_(context), stride_((kRequestBytes + context.request_size + 15) / 16 * 16) {}
+
+Pool::~Pool() {
+  for (std::byte* chunk : chunks_) {
+    if (context_.request_cleanup != nullptr) {
+      for (size_t i = 0; i < kChunk; ++i) context_.request_cleanup(chunk + i * stride_ + kRequestBytes);
+    }
+    ::operator delete(chunk, std::align_val_t{64});
+  }
+}
+
+bool Pool::grow() {
+  auto* const chunk = static_cast<std::byte*>(::operator new(stride_ * kChunk, std::align_val_t{64}, std::nothrow));
+  if (chunk == nullptr) return false;
+  std::memset(chunk, 0, stride_ * kChunk);
+  chunks_.push_back(chunk);
+  for (size_t i = kChunk; i-- > 0;) {
+    auto* const request = new (chunk + i * stride_) Request;
+    if (context_.request_init != nullptr) context_.request_init(handle_of(*request));
+    put(*request);
+  }
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------ life
+
+Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
+  Request* const request = wanted.memory != nullptr ? &request_of(wanted.memory) : worker.pool.get();
+  if (request == nullptr) [[unlikely]]
+    return nullptr;
+  request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
+  request->pooled = wanted.memory == nullptr;
+  request->released = request->muted = request->told = request->fetches = false;
+  request->kind = kind;
+  request->worker = &worker;
+  request->endpoint = nullptr;
+  request->operation = TW_REQUEST_NONE;
+  request->invoke = wanted.invoke;
+  request->callback.any = wanted.callback;
+  request->user_data = wanted.user_data;
+  request->layout = nullptr;
+  request->extra = nullptr;
+  request->info = {0, 0};
+  return request;
+}
+
+void give_back(Request& request) {
+  if (request.layout != nullptr) tw_layout_destroy(request.layout);
+  if (request.pooled) request.worker->pool.put(request);
+}
+
+namespace {
+
+void leave_ledger(Request& request, ucs_status_t status) {
+  if (!request.fetches || request.endpoint->peer == nullptr) return;
+  request.endpoint->peer->gets.end(request.get, status, request.released);
+  request.fetches = false;
+}
+
+}  // namespace
+
+void finish(Request& request, ucs_status_t status) {
+  ucp_worker& worker = *request.worker;
+  if (request.layout != nullptr) tw_layout_destroy(request.layout);
+  request.layout = nullptr;
+  ucp_ep* const endpoint = request.endpoint;
+  leave_ledger(request, status);
+  const bool free = request.released && request.pooled;
+  const bool call = request.invoke != nullptr && !request.muted && !worker.ending;
+  // Release: a thread that sees the status sees the data. The user may use or free the request from here on.
+  request.status.store(status, std::memory_order_release);
+  if (call) request.invoke(request);
+  if (free) worker.pool.put(request);
+  if (endpoint != nullptr) released(*endpoint);
+}
+
+void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
+  Request& request = *static_cast<Request*>(arg);
+  request.info = {info->tag, info->length};
+  ucs_status_t mine = status_of(status);
+  // This side closed by force: UCX calls that canceled.
+  if (status == TW_ERR_CLOSED && request.endpoint != nullptr && request.endpoint->closed) mine = UCS_ERR_CANCELED;
+  finish(request, mine);
+}
+
+void finish_later(Request& request, ucs_status_t status) {
+  ucp_worker& worker = *request.worker;
+  request.next = nullptr;
+  request.extra = reinterpret_cast<void*>(static_cast<intptr_t>(status));
+  worker.chores = true;
+  *worker.later_end = &request;
+  worker.later_end = &request.next;
+}
+
+ucs_status_t tell_end(Request& request) {
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.queue = request.worker->queue;
+  options.arg = &request;
+  const tw_status status = tw_request_tell(request.operation, &options);
+  if (status != TW_OK) return failed("a request", status);
+  request.told = true;
+  ++request.worker->told;
+  request.worker->chores = true;
+  return UCS_OK;
+}
+
+ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted, const char* function) {
+  if (status == TW_IN_PROGRESS) [[likely]]
+    return handle_of(request);
+  ucp_ep* const endpoint = request.endpoint;
+  leave_ledger(request, UCS_OK);
+  if (status == TW_OK && wanted.no_immediate) {
+    finish_later(request, UCS_OK);
+    return handle_of(request);
+  }
+  request.endpoint = nullptr;
+  give_back(request);
+  if (endpoint != nullptr) released(*endpoint);
+  if (status == TW_OK) return nullptr;
+  return pointer_of(refused(status, function));
+}
+
+ucs_status_t refused(tw_status status, const char* function) {
+  const bool told = status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED;
+  return told ? status_of(status) : failed(function, status);
+}
+
+ucs_status_t check_fields(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  const uint32_t unknown = param.op_attr_mask & ~known;
+  if (unknown == 0) [[likely]]
+    return UCS_OK;
+  if ((unknown & UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) != 0) {
+    return unsupported(function, "UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL", "leave it out and cancel what did not complete at once");
+  }
+  return unknown_bits(function, "op_attr_mask", unknown);
+}
+
+}  // namespace thalweg::ucx
+
+using namespace thalweg::ucx;
+
+namespace {
+
+/// Of the user's handle: the request goes back now, or when it ends.
+void free_request(void* handle, bool mute) {
+  if (handle == nullptr) return;
+  Request& request = request_of(handle);
+  const Hold hold(*request.worker);
+  if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) {
+    if (request.pooled) request.worker->pool.put(request);
+    return;
+  }
+  request.released = true;
+  request.muted = request.muted || mute;
+}
+
+}  // namespace
+
+extern "C" {
+
+ucs_status_t ucp_request_check_status(void* request) {
+  return request_of(request).status.load(std::memory_order_acquire);  // with the data
+}
+
+int ucp_request_is_completed(void* request) { return ucp_request_check_status(request) != UCS_INPROGRESS; }
+
+ucs_status_t ucp_tag_recv_request_test(void* request, ucp_tag_recv_info_t* info) {
+  const ucs_status_t status = ucp_request_check_status(request);
+  if (status != UCS_INPROGRESS && info != nullptr) *info = request_of(request).info;
+  return status;
+}
+
+ucs_status_t ucp_request_test(void* request, ucp_tag_recv_info_t* info) { return ucp_tag_recv_request_test(request, info); }
+
+ucs_status_t ucp_stream_recv_request_test(void* request, size_t* length_p) {
+  const ucs_status_t status = ucp_request_check_status(request);
+  if (status == UCS_OK && length_p != nullptr) *length_p = request_of(request).info.length;
+  return status;
+}
+
+void ucp_request_free(void* request) { free_request(request, true); }
+void ucp_request_release(void* request) { free_request(request, false); }
+
+void* ucp_request_alloc(ucp_worker_h) { return nullptr; }  // as its documentation says
+
+void ucp_request_cancel(ucp_worker_h worker, void* handle) {
+  if (worker == nullptr || handle == nullptr) return;
+  const Hold hold(*worker);
+  Request& request = request_of(handle);
+  if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
+  if (request.kind == kStreamRecv) return cancel_stream(request);
+  if (request.operation == TW_REQUEST_NONE) return;  // complete, told by the next progress
+  (void)tw_request_cancel(request.operation);        // too late: it ends as it would have
+}
+
+ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {
+  if (handle == nullptr || attr == nullptr) return UCS_ERR_INVALID_PARAM;
+  const Request& request = request_of(handle);
+  constexpr uint64_t kKnown = UCP_REQUEST_ATTR_FIELD_INFO_STRING | UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE |
+                              UCP_REQUEST_ATTR_FIELD_STATUS | UCP_REQUEST_ATTR_FIELD_MEM_TYPE;
+  if (ucs_status_t s = check_mask("ucp_request_query", "field_mask", attr->field_mask, kKnown); s != UCS_OK) return s;
+  if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_INFO_STRING) != 0) {
+    constexpr const char* kNames[] = {"tag_send", "tag_recv", "am_send", "am_recv", "stream_send", "stream_recv",
+                                      "put",      "get",      "atomic",  "flush",   "close"};
+    const size_t room =
+        (attr->field_mask & UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE) != 0 ? attr->debug_string_size : UCP_ENTITY_NAME_MAX;
+    if (room != 0) std::snprintf(attr->debug_string, room, "%s by thalweg", kNames[request.kind]);
+  }
+  if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_STATUS) != 0) {
+    attr->status = request.status.load(std::memory_order_acquire);  // with the data
+  }
+  if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_MEM_TYPE) != 0) attr->mem_type = UCS_MEMORY_TYPE_HOST;
+  return UCS_OK;
+}
+
+}  // extern "C"

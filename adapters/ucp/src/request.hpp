@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests. UCX's handle points behind the library's part and to the user's:
+//
+//     [ Request, kRequestBytes ][ the user's request_size bytes ]
+//                               ^ handle
+//
+// Requests of a worker come from its pool, where request_init is called once for each place and request_cleanup when the worker ends.
+// The user may bring the memory instead (ucp_request_param_t.request): then the part before the handle is all there is.
+//
+// Life: take() -> posted with Request::ended as callback -> finish(), from progress: status, the user's callback -> back to
+// the pool by ucp_request_free, which may also come first (then no callback, and it goes back when it ends).
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <atomic>
+#include <cstddef>
+#include <vector>
+
+#include "ucx.hpp"
+
+namespace thalweg::ucx {
+
+struct Request;
+using Invoke = void (*)(Request& request);  // calls the user's callback, by its kind
+
+struct Request {
+  std::atomic<ucs_status_t> status;  // UCS_INPROGRESS until it has ended
+  bool pooled;                       // goes back to the worker's pool
+  bool released;                     // the user has freed it already
+  bool muted;                        // and wants no callback
+  bool told;                         // its end comes by the worker's queue, not by a callback
+  bool memory_read;                  // ucp_request_query: UCS_MEMORY_TYPE_HOST unless asked
+  uint8_t kind;                      // RequestKind, for ucp_request_query
+  ucp_worker* worker;
+  ucp_ep* endpoint;  // counted in its `pending`; NULL: of none (receives)
+  tw_request operation;
+  Invoke invoke;  // NULL: no callback
+  union {
+    void* any;
+    ucp_send_callback_t send;
+    ucp_send_nbx_callback_t send_nbx;
+    ucp_tag_recv_callback_t recv;
+    ucp_tag_recv_nbx_callback_t recv_nbx;
+    ucp_stream_recv_callback_t stream;
+    ucp_stream_recv_nbx_callback_t stream_nbx;
+    ucp_am_recv_data_nbx_callback_t am_nbx;
+  } callback;
+  void* user_data;
+  ucp_tag_recv_info_t info;  // receives; of others the length
+  tw_layout* layout;         // made for this operation
+  Request* next;             // in the pool, or among those that wait for progress
+  void* extra;               // of its kind: a close's endpoint, a stream's receive
+  uint64_t get;              // its number in the peer's ledger
+  bool fetches;              // is in the ledger
+};
+inline constexpr size_t kRequestBytes = 160;
+static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);
+
+inline void* handle_of(Request& request) { return reinterpret_cast<std::byte*>(&request) + kRequestBytes; }
+inline Request& request_of(void* handle) {
+  return *reinterpret_cast<Request*>(static_cast<std::byte*>(handle) - kRequestBytes);
+}
+
+enum RequestKind : uint8_t {
+  kTagSend,
+  kTagRecv,
+  kAmSend,
+  kAmRecv,
+  kStreamSend,
+  kStreamRecv,
+  kPut,
+  kGet,
+  kAtomic,
+  kFlush,
+  kClose
+};
+
+/// What a caller wants of a request: the fields of ucp_request_param_t that all operations share.
+struct Wanted {
+  void* memory = nullptr;  // the user's request
+  Invoke invoke = nullptr;
+  void* callback = nullptr;
+  void* user_data = nullptr;
+  bool no_immediate = false;
+};
+
+/// Of a parameter block; the callback is one of senders (status, user data).
+Wanted wanted_send(const ucp_request_param_t& param);
+Wanted wanted_recv(const ucp_request_param_t& param);
+Wanted wanted_stream(const ucp_request_param_t& param);
+Wanted wanted_am(const ucp_request_param_t& param);
+/// Of the older functions, whose callback has no user data. They never ask for a request when an operation is complete, except receives.
+Wanted wanted_send(ucp_send_callback_t callback);
+Wanted wanted_recv(ucp_tag_recv_callback_t callback);
+Wanted wanted_stream(ucp_stream_recv_callback_t callback);
+
+/// A request of a worker's pool.
+class Pool {
+ public:
+  explicit Pool(const ucp_context& context);
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool();
+  Request* get() {
+    if (free_ == nullptr && !grow()) return nullptr;
+    Request* const request = free_;
+    free_ = request->next;
+    return request;
+  }
+  void put(Request& request) {
+    request.next = free_;
+    free_ = &request;
+  }
+
+ private:
+  bool grow();
+  const ucp_context& context_;
+  size_t stride_;
+  Request* free_ = nullptr;
+  std::vector<std::byte*> chunks_;
+};
+
+/// A request ready to be posted; NULL: no memory.
+Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind);
+/// Back, as if it had not been taken: the operation was refused, or is complete.
+void give_back(Request& request);
+/// It has ended: status, layout, the endpoint's count, the user's callback. From progress, under the worker's lock.
+void finish(Request& request, ucs_status_t status);
+/// tw_callback of operations whose arg is a Request.
+void ended(void* arg, tw_request operation, tw_status status, const tw_recv_info* info);
+/// What posting returned, as nbx functions return it. An operation that is complete ends in the next progress where the
+/// caller takes no NULL.
+ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted, const char* function);
+/// The status of an operation that was refused, told unless the endpoint's error handler tells it.
+ucs_status_t refused(tw_status status, const char* function);
+/// Its end waits for the next progress.
+void finish_later(Request& request, ucs_status_t status);
+/// The operation was posted without a callback and is under way: its end comes by the worker's queue.
+ucs_status_t tell_end(Request& request);
+
+/// Fields that no operation may pass (FORCE_IMM_CMPL, later UCX's): UCS_ERR_UNSUPPORTED, told. known: those of the function.
+inline constexpr uint32_t kCommonFields =
+    UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+    UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
+ucs_status_t check_fields(const char* function, const ucp_request_param_t& param, uint32_t known);
+
+}  // namespace thalweg::ucx

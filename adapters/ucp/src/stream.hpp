@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte streams, by active messages of one id: UCX's say which endpoints have data and hand out data where it lies, which Thalweg's
+// own byte streams do not. What nobody has received yet stays with its sender's credit, so a stream without a reader is bounded.
+#pragma once
+#include <deque>
+#include <unordered_map>
+
+#include "am.hpp"
+#include "endpoint.hpp"
+#include "request.hpp"
+
+namespace thalweg::ucx {
+
+struct Chunk {
+  tw_am_data* descriptor;  // not fetched yet
+  AmData* data;            // being fetched (descriptor NULL, here false), or here
+  size_t length;
+  size_t used;  // bytes that were received already
+  bool here;
+};
+
+struct StreamState {
+  std::deque<Chunk> chunks;
+  std::deque<Request*> receives;
+  std::unordered_map<void*, AmData*> lent;  // by ucp_stream_recv_data_nb
+};
+
+ucs_status_t open_stream_handlers(ucp_worker& worker);
+/// Fetches what arrived for receives that wait; outside of handlers.
+unsigned load_streams(ucp_worker& worker);
+/// The peer is lost: receives end.
+void lose_stream(Peer& peer);
+void cancel_stream(Request& request);
+
+}  // namespace thalweg::ucx

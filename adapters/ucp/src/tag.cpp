@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tagged messages.
+#include "datatype.hpp"
+#include "endpoint.hpp"
+#include "request.hpp"
+#include "status.hpp"
+
+namespace thalweg::ucx {
+namespace {
+
+constexpr uint32_t kSendFields = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
+constexpr uint32_t kRecvFields = kSendFields | UCP_OP_ATTR_FIELD_RECV_INFO;
+
+ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
+  return (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param.datatype : kBytes;
+}
+
+ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, uint32_t flags,
+                           const Wanted& wanted, const char* function) {
+  Local local;
+  if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
+  Request* const request = take(*ep.worker, wanted, kTagSend);
+  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  request->layout = local.made;
+  request->endpoint = &ep;
+  ++ep.pending;
+  const tw_status status =
+      tw_send(ep.endpoint, local.buffer, local.length, tag, options_for(*request, local.layout, flags), &request->operation);
+  return posted(*request, status, wanted, function);
+}
+
+/// Contiguous messages that are complete at once take no request.
+ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                      const Wanted& wanted, const char* function) {
+  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || wanted.no_immediate) {
+    return send_with(ep, buffer, count, datatype, tag, 0, wanted, function);
+  }
+  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  tw_request operation;
+  const tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
+  if (status == TW_OK) [[likely]]
+    return nullptr;
+  Request* const request = take(*ep.worker, wanted, kTagSend);
+  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  request->operation = operation;
+  request->endpoint = &ep;
+  ++ep.pending;
+  if (status == TW_IN_PROGRESS) {
+    if (ucs_status_t s = tell_end(*request); s != UCS_OK) return pointer_of(s);
+  }
+  return posted(*request, status, wanted, function);
+}
+
+Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
+              const Wanted& wanted, const char* function, ucs_status_t* why) {
+  Local local;
+  *why = describe(function, datatype, buffer, count, &local);
+  if (*why != UCS_OK) return nullptr;
+  Request* const request = take(worker, wanted, kTagRecv);
+  *why = UCS_ERR_NO_MEMORY;
+  if (request == nullptr) return nullptr;
+  request->layout = local.made;
+  const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
+                                   &request->operation);
+  if (status == TW_IN_PROGRESS) return request;
+  give_back(*request);
+  *why = failed(function, status);
+  return nullptr;
+}
+
+ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
+                      const Wanted& wanted, const char* function) {
+  ucs_status_t why;
+  Request* const request = recv(worker, buffer, count, datatype, tag, mask, wanted, function, &why);
+  return request != nullptr ? handle_of(*request) : pointer_of(why);
+}
+
+ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype,
+                              ucp_tag_message_h message, const Wanted& wanted, const char* function) {
+  Local local;
+  if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
+  Request* const request = take(worker, wanted, kTagRecv);
+  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  request->layout = local.made;
+  const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length,
+                                           options_for(*request, local.layout, 0), &request->operation);
+  return posted(*request, status, wanted, function);
+}
+
+}  // namespace
+}  // namespace thalweg::ucx
+
+using namespace thalweg::ucx;
+
+extern "C" {
+
+ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
+                                  const ucp_request_param_t* param) {
+  if (ucs_status_t s = check_fields("ucp_tag_send_nbx", *param, kSendFields); s != UCS_OK) [[unlikely]]
+    return pointer_of(s);
+  const Hold hold(*ep->worker);
+  return send(*ep, buffer, count, datatype_of(*param), tag, wanted_send(*param), "ucp_tag_send_nbx");
+}
+
+ucs_status_ptr_t ucp_tag_send_sync_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
+                                       const ucp_request_param_t* param) {
+  if (ucs_status_t s = check_fields("ucp_tag_send_sync_nbx", *param, kSendFields); s != UCS_OK) return pointer_of(s);
+  const Hold hold(*ep->worker);
+  return send_with(*ep, buffer, count, datatype_of(*param), tag, TW_OP_SYNC, wanted_send(*param), "ucp_tag_send_sync_nbx");
+}
+
+ucs_status_ptr_t ucp_tag_send_nb(ucp_ep_h ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                                 ucp_send_callback_t cb) {
+  const Hold hold(*ep->worker);
+  return send(*ep, buffer, count, datatype, tag, wanted_send(cb), "ucp_tag_send_nb");
+}
+
+ucs_status_ptr_t ucp_tag_send_sync_nb(ucp_ep_h ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                                      ucp_send_callback_t cb) {
+  const Hold hold(*ep->worker);
+  return send_with(*ep, buffer, count, datatype, tag, TW_OP_SYNC, wanted_send(cb), "ucp_tag_send_sync_nb");
+}
+
+ucs_status_t ucp_tag_send_nbr(ucp_ep_h ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                              void* req) {
+  const Hold hold(*ep->worker);
+  Wanted wanted;
+  wanted.memory = req;
+  return UCS_PTR_STATUS(send(*ep, buffer, count, datatype, tag, wanted, "ucp_tag_send_nbr"));
+}
+
+ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_t tag, ucp_tag_t tag_mask,
+                                  const ucp_request_param_t* param) {
+  if (ucs_status_t s = check_fields("ucp_tag_recv_nbx", *param, kRecvFields); s != UCS_OK) [[unlikely]]
+    return pointer_of(s);
+  const Hold hold(*worker);
+  return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
+}
+
+ucs_status_ptr_t ucp_tag_recv_nb(ucp_worker_h worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                                 ucp_tag_t tag_mask, ucp_tag_recv_callback_t cb) {
+  const Hold hold(*worker);
+  return recv(*worker, buffer, count, datatype, tag, tag_mask, wanted_recv(cb), "ucp_tag_recv_nb");
+}
+
+ucs_status_t ucp_tag_recv_nbr(ucp_worker_h worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                              ucp_tag_t tag_mask, void* req) {
+  const Hold hold(*worker);
+  Wanted wanted;
+  wanted.memory = req;
+  return UCS_PTR_STATUS(recv(*worker, buffer, count, datatype, tag, tag_mask, wanted, "ucp_tag_recv_nbr"));
+}
+
+ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t tag_mask, int remove,
+                                   ucp_tag_recv_info_t* info) {
+  const Hold hold(*worker);
+  tw_recv_info found;
+  tw_message* message = nullptr;
+  if (tw_probe(worker->worker, tag, tag_mask, nullptr, &found, remove != 0 ? &message : nullptr) != TW_OK) return nullptr;
+  if (info != nullptr) *info = {found.tag, found.length};
+  // Where it stays, the handle only says that there is one.
+  return reinterpret_cast<ucp_tag_message_h>(remove != 0 ? static_cast<void*>(message) : empty_buffer);
+}
+
+ucs_status_ptr_t ucp_tag_msg_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_message_h message,
+                                      const ucp_request_param_t* param) {
+  if (ucs_status_t s = check_fields("ucp_tag_msg_recv_nbx", *param, kRecvFields); s != UCS_OK) return pointer_of(s);
+  const Hold hold(*worker);
+  return recv_message(*worker, buffer, count, datatype_of(*param), message, wanted_recv(*param), "ucp_tag_msg_recv_nbx");
+}
+
+ucs_status_ptr_t ucp_tag_msg_recv_nb(ucp_worker_h worker, void* buffer, size_t count, ucp_datatype_t datatype,
+                                     ucp_tag_message_h message, ucp_tag_recv_callback_t cb) {
+  const Hold hold(*worker);
+  return recv_message(*worker, buffer, count, datatype, message, wanted_recv(cb), "ucp_tag_msg_recv_nb");
+}
+
+}  // extern "C"

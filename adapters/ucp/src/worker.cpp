@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "am.hpp"
+#include "endpoint.hpp"
+#include "status.hpp"
+#include "stream.hpp"
+
+namespace thalweg::ucx {
+
+bool parse_address(const void* address, AddressHeader* header) {
+  if (address == nullptr) return false;
+  std::memcpy(header, address, sizeof *header);
+  return std::memcmp(header->magic, kAddressMagic, sizeof kAddressMagic) == 0;
+}
+
+namespace {
+
+unsigned finish_those_that_are_complete(ucp_worker& worker) {
+  unsigned events = 0;
+  Request* ready = worker.later;
+  worker.later = nullptr;
+  worker.later_end = &worker.later;
+  while (ready != nullptr) {
+    Request& request = *ready;
+    ready = request.next;
+    ++events;
+    finish(request, static_cast<ucs_status_t>(reinterpret_cast<intptr_t>(request.extra)));
+  }
+  return events;
+}
+
+unsigned poll_queue(ucp_worker& worker) {
+  constexpr size_t kAtOnce = 16;
+  tw_completion entries[kAtOnce];
+  size_t taken = 0;
+  if (tw_completion_queue_poll(worker.queue, entries, kAtOnce, &taken) != TW_OK) return 0;
+  worker.told -= static_cast<uint32_t>(taken);
+  for (size_t i = 0; i < taken; ++i) ended(entries[i].arg, TW_REQUEST_NONE, entries[i].status, &entries[i].info);
+  return static_cast<unsigned>(taken);
+}
+
+}  // namespace
+
+unsigned do_chores(ucp_worker& worker) {
+  // Polling the queue progresses, too, where it is empty.
+  unsigned events = worker.told != 0 ? poll_queue(worker) : tw_worker_progress(worker.worker);
+  if (worker.later != nullptr) events += finish_those_that_are_complete(worker);
+  if (!worker.streams.empty()) events += load_streams(worker);
+  if (!worker.flushes.empty()) events += step_flushes(worker);
+  if (!worker.closing.empty()) events += step_closing(worker);
+  worker.chores = worker.told != 0 || worker.later != nullptr || !worker.streams.empty() || !worker.flushes.empty() ||
+                  !worker.closing.empty();
+  return events;
+}
+
+}  // namespace thalweg::ucx
+
+using namespace thalweg::ucx;
+
+namespace {
+
+constexpr uint64_t kParams = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CPU_MASK |
+                             UCP_WORKER_PARAM_FIELD_EVENTS | UCP_WORKER_PARAM_FIELD_USER_DATA |
+                             UCP_WORKER_PARAM_FIELD_EVENT_FD | UCP_WORKER_PARAM_FIELD_FLAGS | UCP_WORKER_PARAM_FIELD_NAME |
+                             UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
+constexpr uint64_t kAttributes = UCP_WORKER_ATTR_FIELD_THREAD_MODE | UCP_WORKER_ATTR_FIELD_ADDRESS |
+                                 UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS | UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER |
+                                 UCP_WORKER_ATTR_FIELD_NAME | UCP_WORKER_ATTR_FIELD_MAX_INFO_STRING;
+
+ucs_status_t check_params(const ucp_worker_params_t& params) {
+  if (ucs_status_t s = check_mask("ucp_worker_create", "field_mask", params.field_mask, kParams); s != UCS_OK) return s;
+  if ((params.field_mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) == 0) return UCS_OK;
+  const size_t alignment = params.am_alignment;
+  return alignment != 0 && (alignment & (alignment - 1)) == 0 ? UCS_OK : UCS_ERR_INVALID_PARAM;
+}
+
+void take_params(const ucp_worker_params_t& params, ucp_worker& worker) {
+  const uint64_t mask = params.field_mask;
+  if ((mask & UCP_WORKER_PARAM_FIELD_THREAD_MODE) != 0) worker.mode = params.thread_mode;
+  if ((mask & UCP_WORKER_PARAM_FIELD_USER_DATA) != 0) worker.user_data = params.user_data;
+  if ((mask & UCP_WORKER_PARAM_FIELD_NAME) != 0 && params.name != nullptr) worker.name = params.name;
+  if ((mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) != 0) worker.am_alignment = params.am_alignment;
+  if ((mask & UCP_WORKER_PARAM_FIELD_CLIENT_ID) != 0) worker.client_id = params.client_id;
+  worker.multi = worker.mode == UCS_THREAD_MODE_MULTI;
+}
+
+/// The address as peers get it. Its place is fixed for the worker's life.
+ucs_status_t make_address(ucp_worker& worker) {
+  AddressHeader header{};
+  std::memcpy(header.magic, kAddressMagic, sizeof kAddressMagic);
+  header.uid = worker.uid;
+  header.client_id = worker.client_id;
+  size_t size = 0;
+  tw_status status = tw_worker_address(worker.worker, nullptr, &size);
+  if (status < 0) return failed("ucp_worker_create", status);
+  worker.address.resize(sizeof header + sizeof(uint32_t) + size);
+  std::memcpy(worker.address.data(), &header, sizeof header);
+  const auto length = static_cast<uint32_t>(size);
+  std::memcpy(worker.address.data() + sizeof header, &length, sizeof length);
+  status = tw_worker_address(worker.worker, worker.address.data() + sizeof header + sizeof length, &size);
+  return status < 0 ? failed("ucp_worker_create", status) : UCS_OK;
+}
+
+ucs_status_t watch(ucp_worker& worker, int event_fd) {
+  int fd = -1;
+  if (const tw_status s = tw_worker_fd(worker.worker, &fd); s != TW_OK) return failed("ucp_worker_create", s);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = worker.user_data;
+  return epoll_ctl(event_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? UCS_OK : UCS_ERR_IO_ERROR;
+}
+
+ucs_status_t open(ucp_worker& worker, const ucp_worker_params_t& params) {
+  tw_worker_options options = TW_WORKER_OPTIONS_INIT;
+  tw_status status = tw_worker_create(worker.context.context, &options, &worker.worker);
+  if (status == TW_OK) status = tw_completion_queue_create(worker.worker, nullptr, &worker.queue);
+  if (status != TW_OK) return failed("ucp_worker_create", status);
+  if (getrandom(&worker.uid, sizeof worker.uid, 0) != sizeof worker.uid) return UCS_ERR_IO_ERROR;
+  if (ucs_status_t s = make_address(worker); s != UCS_OK) return s;
+  if (ucs_status_t s = open_stream_handlers(worker); s != UCS_OK) return s;
+  if ((params.field_mask & UCP_WORKER_PARAM_FIELD_EVENT_FD) == 0) return UCS_OK;
+  return watch(worker, params.event_fd);
+}
+
+ucs_status_t copy_address(const ucp_worker& worker, ucp_address_t** address, size_t* length) {
+  void* const copy = std::malloc(worker.address.size());
+  if (copy == nullptr) return UCS_ERR_NO_MEMORY;
+  std::memcpy(copy, worker.address.data(), worker.address.size());
+  *address = static_cast<ucp_address_t*>(copy);
+  *length = worker.address.size();
+  return UCS_OK;
+}
+
+ucs_status_t need_wakeup(const ucp_worker& worker, const char* function) {
+  if ((worker.context.features & UCP_FEATURE_WAKEUP) != 0) return UCS_OK;
+  return unsupported(function, "a worker without UCP_FEATURE_WAKEUP", "ask for that feature in ucp_init");
+}
+
+}  // namespace
+
+extern "C" {
+
+ucs_status_t ucp_worker_create(ucp_context_h context, const ucp_worker_params_t* params, ucp_worker_h* worker_p) {
+  if (context == nullptr || params == nullptr || worker_p == nullptr) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s = check_params(*params); s != UCS_OK) return s;
+  auto* const worker = new (std::nothrow) ucp_worker(*context);
+  if (worker == nullptr) return UCS_ERR_NO_MEMORY;
+  take_params(*params, *worker);
+  if (ucs_status_t s = open(*worker, *params); s != UCS_OK) {
+    ucp_worker_destroy(worker);
+    return s;
+  }
+  if (worker->name.empty()) worker->name = "thalweg-" + std::to_string(worker->uid);
+  *worker_p = worker;
+  return UCS_OK;
+}
+
+void ucp_worker_destroy(ucp_worker_h worker) {
+  if (worker == nullptr) return;
+  {
+    const Hold hold(*worker);
+    worker->ending = true;
+    if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
+    if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
+    end_flushes(*worker);
+    end_endpoints(*worker);
+  }
+  delete worker;
+}
+
+ucs_status_t ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t* attr) {
+  if (worker == nullptr || attr == nullptr) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s = check_mask("ucp_worker_query", "field_mask", attr->field_mask, kAttributes); s != UCS_OK) return s;
+  const uint64_t mask = attr->field_mask;
+  if ((mask & UCP_WORKER_ATTR_FIELD_THREAD_MODE) != 0) attr->thread_mode = worker->mode;
+  if ((mask & UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER) != 0) attr->max_am_header = kMaxHeader;
+  if ((mask & UCP_WORKER_ATTR_FIELD_NAME) != 0) {
+    std::memset(attr->name, 0, sizeof attr->name);
+    worker->name.copy(attr->name, sizeof attr->name - 1);
+  }
+  if ((mask & UCP_WORKER_ATTR_FIELD_MAX_INFO_STRING) != 0) attr->max_debug_string = 128;
+  // UCP_WORKER_ADDRESS_FLAG_NET_ONLY asks for fewer ways: the address has all of them, and leads there as well.
+  if ((mask & UCP_WORKER_ATTR_FIELD_ADDRESS) == 0) return UCS_OK;
+  return copy_address(*worker, &attr->address, &attr->address_length);
+}
+
+ucs_status_t ucp_worker_get_address(ucp_worker_h worker, ucp_address_t** address_p, size_t* address_length_p) {
+  if (worker == nullptr || address_p == nullptr || address_length_p == nullptr) return UCS_ERR_INVALID_PARAM;
+  return copy_address(*worker, address_p, address_length_p);
+}
+
+void ucp_worker_release_address(ucp_worker_h, ucp_address_t* address) { std::free(address); }
+
+ucs_status_t ucp_worker_address_query(ucp_address_t* address, ucp_worker_address_attr_t* attr) {
+  AddressHeader header;
+  if (attr == nullptr || !parse_address(address, &header)) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s =
+          check_mask("ucp_worker_address_query", "field_mask", attr->field_mask, UCP_WORKER_ADDRESS_ATTR_FIELD_UID);
+      s != UCS_OK) {
+    return s;
+  }
+  if ((attr->field_mask & UCP_WORKER_ADDRESS_ATTR_FIELD_UID) != 0) attr->worker_uid = header.uid;
+  return UCS_OK;
+}
+
+unsigned ucp_worker_progress(ucp_worker_h worker) {
+  const Hold hold(*worker);
+  return progress(*worker);
+}
+
+// ------------------------------------------------------------------------------------------------ sleeping
+
+ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int* fd) {
+  if (worker == nullptr || fd == nullptr) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_get_efd"); s != UCS_OK) return s;
+  const tw_status status = tw_worker_fd(worker->worker, fd);
+  return status == TW_OK ? UCS_OK : failed("ucp_worker_get_efd", status);
+}
+
+ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
+  if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
+  const Hold hold(*worker);
+  // Closing endpoints are stepped by progress, whether there is an event or not.
+  if (worker->later != nullptr || !worker->streams.empty() || !worker->closing.empty()) return UCS_ERR_BUSY;
+  const tw_status status = tw_worker_arm(worker->worker);
+  return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
+}
+
+ucs_status_t ucp_worker_wait(ucp_worker_h worker) {
+  const ucs_status_t status = ucp_worker_arm(worker);
+  if (status == UCS_ERR_BUSY) return UCS_OK;
+  if (status != UCS_OK) return status;
+  pollfd one{-1, POLLIN, 0};
+  if (const tw_status s = tw_worker_fd(worker->worker, &one.fd); s != TW_OK) return failed("ucp_worker_wait", s);
+  while (poll(&one, 1, -1) < 0 && errno == EINTR) {
+  }
+  return UCS_OK;
+}
+
+// It may return before the word has changed: its caller looks at it again, and progresses.
+void ucp_worker_wait_mem(ucp_worker_h, void*) {
+  pollfd none{-1, 0, 0};
+  const timespec shortly{0, 20000};
+  (void)ppoll(&none, 0, &shortly, nullptr);
+}
+
+ucs_status_t ucp_worker_signal(ucp_worker_h worker) {
+  const tw_status status = tw_worker_wake(worker->worker);
+  return status == TW_OK ? UCS_OK : failed("ucp_worker_signal", status);
+}
+
+void ucp_worker_print_info(ucp_worker_h worker, FILE* stream) {
+  std::fprintf(stream, "#\n# UCP worker '%s'\n#\n#                 address: %zu bytes\n#               endpoints: %zu\n#\n",
+               worker->name.c_str(), worker->address.size(), worker->peers.size());
+}
+
+}  // extern "C"

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A UCX worker: one of Thalweg's, used by one thread at a time. UCS_THREAD_MODE_MULTI is a lock around every call; callbacks and
+// handlers run under it, as in UCX, and may call what does not progress.
+#pragma once
+#include <thalweg/thalweg.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "context.hpp"
+#include "request.hpp"
+
+namespace thalweg::ucx {
+struct Peer;
+struct Flush;
+
+struct AmHandler {
+  ucp_worker* worker = nullptr;
+  unsigned id = 0;
+  uint32_t flags = 0;
+  ucp_am_recv_callback_t callback = nullptr;
+  ucp_am_callback_t older = nullptr;  // of ucp_worker_set_am_handler
+  void* arg = nullptr;
+};
+
+}  // namespace thalweg::ucx
+
+struct ucp_worker {
+  explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) { plain.callback = thalweg::ucx::ended; }
+  ucp_context& context;
+  tw_worker* worker = nullptr;
+  tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
+  uint32_t told = 0;                         // how many of them are under way
+  tw_op_options plain = TW_OP_OPTIONS_INIT;  // with ended() as callback: options_for()
+  bool chores = false;  // something waits for progress beside Thalweg's worker: later, closing, flushes, streams, told
+  bool multi = false;
+  bool ending = false;  // no callback runs any more
+  ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
+  std::recursive_mutex mutex;  // multi
+  thalweg::ucx::Pool pool;
+  thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
+  thalweg::ucx::Request** later_end = &later;
+  std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
+  std::vector<thalweg::ucx::Flush*> flushes;    // that wait for gets
+  std::unordered_set<thalweg::ucx::Peer*> peers;
+  std::unordered_map<unsigned, std::unique_ptr<thalweg::ucx::AmHandler>> handlers;
+  std::vector<thalweg::ucx::Peer*> streams;  // with data to fetch
+  size_t am_alignment = 1;
+  uint64_t uid = 0;
+  uint64_t client_id = 0;
+  std::string name;
+  std::vector<std::byte> address;  // as peers get it
+  void* user_data = nullptr;
+};
+
+namespace thalweg::ucx {
+
+/// The worker's lock, where several threads use it.
+class Hold {
+ public:
+  explicit Hold(ucp_worker& worker) : mutex_(worker.multi ? &worker.mutex : nullptr) {
+    if (mutex_ != nullptr) mutex_->lock();
+  }
+  ~Hold() {
+    if (mutex_ != nullptr) mutex_->unlock();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  std::recursive_mutex* mutex_;
+};
+
+/// The options of an operation that ends in `request`: good for the next call.
+inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags) {
+  tw_op_options& options = request.worker->plain;
+  options.flags = flags;
+  options.layout = layout;
+  options.arg = &request;
+  return &options;
+}
+
+/// What waits beside Thalweg's worker, which it progresses, too.
+[[gnu::noinline]] unsigned do_chores(ucp_worker& worker);
+/// All that progress does, under the lock.
+inline unsigned progress(ucp_worker& worker) {
+  if (worker.chores) [[unlikely]]
+    return do_chores(worker);
+  return tw_worker_progress(worker.worker);
+}
+
+/// Address of a worker as this library gives it out: a header, then Thalweg's.
+struct AddressHeader {
+  char magic[4];
+  uint32_t flags;
+  uint64_t uid;
+  uint64_t client_id;
+};
+inline constexpr char kAddressMagic[4] = {'T', 'W', 'U', '1'};
+/// False: it is none of this library's.
+bool parse_address(const void* address, AddressHeader* header);
+
+}  // namespace thalweg::ucx

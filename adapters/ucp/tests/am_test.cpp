@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Active messages and streams.
+#include <algorithm>
+#include <deque>
+
+#include "world.hpp"
+
+using namespace ucp_test;
+
+namespace {
+
+struct Arrived {
+  std::string header;
+  std::vector<unsigned char> data;
+  ucp_ep_h reply = nullptr;
+  bool announced = false;
+};
+
+struct Receiver {
+  explicit Receiver(World* in) : world(in) {}
+  World* world;
+  std::deque<Arrived> messages;
+  std::vector<unsigned char> into;  // where announced data goes
+  void* kept = nullptr;             // data that stays
+  bool keep = false;
+  int fetched = 0;
+
+  static ucs_status_t handle(void* arg, const void* header, size_t header_length, void* data, size_t length,
+                             const ucp_am_recv_param_t* param) {
+    auto& self = *static_cast<Receiver*>(arg);
+    Arrived one;
+    if (header_length != 0) one.header.assign(static_cast<const char*>(header), header_length);
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) one.reply = param->reply_ep;
+    one.announced = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if (one.announced) {
+      self.into.assign(length, 0);
+      self.kept = self.keep ? data : nullptr;
+      if (!self.keep) self.fetch(data);
+      self.messages.push_back(std::move(one));
+      return UCS_INPROGRESS;
+    }
+    const auto* const bytes = static_cast<const unsigned char*>(data);
+    one.data.assign(bytes, bytes + length);
+    self.messages.push_back(std::move(one));
+    if (!self.keep) return UCS_OK;
+    EXPECT_NE(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA, 0u);
+    self.kept = data;
+    return UCS_INPROGRESS;
+  }
+  void fetch(void* data) {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    param.user_data = this;
+    param.cb.recv_am = [](void* request, ucs_status_t status, size_t length, void* arg) {
+      auto& self = *static_cast<Receiver*>(arg);
+      EXPECT_EQ(status, UCS_OK);
+      EXPECT_EQ(length, self.into.size());
+      ++self.fetched;
+      ucp_request_free(request);
+    };
+    EXPECT_TRUE(UCS_PTR_IS_PTR(ucp_am_recv_data_nbx(world->b.worker, data, into.data(), into.size(), &param)));
+  }
+  void set(unsigned id, uint32_t flags = 0) {
+    ucp_am_handler_param_t param{};
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
+                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+    param.id = id;
+    param.cb = handle;
+    param.arg = this;
+    param.flags = flags;
+    EXPECT_EQ(ucp_worker_set_am_recv_handler(world->b.worker, &param), UCS_OK);
+  }
+};
+
+ucp_request_param_t flags(uint32_t flags) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = flags;
+  return param;
+}
+
+TEST(Am, HeadersAndDataOfEveryLength) {
+  World w;
+  w.connect();
+  Receiver r(&w);
+  const unsigned ids[] = {0, 5, 2039, 2040, 65535};
+  for (const unsigned id : ids) r.set(id);
+  int i = 0;
+  for (const size_t header_length : {size_t{0}, size_t{1}, size_t{200}, size_t{300}, size_t{8192}, size_t{60000}}) {
+    for (const size_t n : {size_t{0}, size_t{1}, size_t{3000}, size_t{60000}, size_t{3000001}}) {
+      const unsigned id = ids[i++ % 5];
+      const auto header = random_bytes(header_length), data = random_bytes(n);
+      const ucp_request_param_t param = flags(0);
+      r.fetched = 0;
+      ucs_status_ptr_t send = ucp_am_send_nbx(w.a.ep, id, header.data(), header_length, data.data(), n, &param);
+      ASSERT_TRUE(w.until([&] { return !r.messages.empty(); })) << id;
+      const Arrived one = r.messages.front();
+      r.messages.pop_front();
+      if (one.announced) {
+        EXPECT_TRUE(w.until([&] { return r.fetched == 1; }));
+      }
+      EXPECT_EQ(w.end(send), UCS_OK);
+      EXPECT_EQ(one.header, std::string(header.begin(), header.end()));
+      EXPECT_EQ(one.announced ? r.into : one.data, data) << n;
+      EXPECT_EQ(one.reply, nullptr);
+    }
+  }
+}
+
+TEST(Am, DataMayBeKeptAndReleasedOrFetchedLater) {
+  World w;
+  w.connect();
+  Receiver r(&w);
+  r.keep = true;
+  r.set(1, UCP_AM_FLAG_PERSISTENT_DATA);
+  for (const uint32_t how : {uint32_t{UCP_AM_SEND_FLAG_EAGER}, uint32_t{UCP_AM_SEND_FLAG_RNDV}}) {
+    for (const bool fetch : {true, false}) {
+      const auto data = random_bytes(5000);
+      const ucp_request_param_t param = flags(how);
+      ucs_status_ptr_t send = ucp_am_send_nbx(w.a.ep, 1, "h", 1, data.data(), data.size(), &param);
+      ASSERT_TRUE(w.until([&] { return !r.messages.empty(); }));
+      EXPECT_EQ(r.messages.front().announced, how == UCP_AM_SEND_FLAG_RNDV);
+      r.messages.pop_front();
+      if (how == UCP_AM_SEND_FLAG_EAGER) {
+        EXPECT_EQ(std::memcmp(r.kept, data.data(), data.size()), 0);
+      }
+      r.fetched = 0;
+      if (fetch) {
+        r.into.assign(data.size(), 0);
+        r.fetch(r.kept);
+        EXPECT_TRUE(w.until([&] { return r.fetched == 1; }));
+        EXPECT_EQ(r.into, data);
+      } else {
+        ucp_am_data_release(w.b.worker, r.kept);
+      }
+      EXPECT_EQ(w.end(send), UCS_OK);
+    }
+  }
+}
+
+TEST(Am, AReplyReachesASenderThatTheReceiverNeverConnectedTo) {
+  World w;
+  w.a.connect(w.b);  // one side only
+  Receiver r(&w);
+  r.set(3);
+  int replies = 0;
+  ucp_am_handler_param_t back{};
+  back.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  back.id = 4;
+  back.arg = &replies;
+  back.cb = [](void* arg, const void*, size_t, void* data, size_t length, const ucp_am_recv_param_t*) {
+    EXPECT_EQ(length, 8u);
+    *static_cast<int*>(arg) += *static_cast<uint64_t*>(data) == 11;
+    return UCS_OK;
+  };
+  ASSERT_EQ(ucp_worker_set_am_recv_handler(w.a.worker, &back), UCS_OK);
+  const ucp_request_param_t param = flags(UCP_AM_SEND_FLAG_REPLY), none = flags(0);
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 3, nullptr, 0, nullptr, 0, &param)), UCS_OK);
+    ASSERT_TRUE(w.until([&] { return !r.messages.empty(); }));
+    ucp_ep_h reply = r.messages.front().reply;
+    r.messages.pop_front();
+    ASSERT_NE(reply, nullptr);
+    const uint64_t answer = 11;
+    EXPECT_EQ(w.end(ucp_am_send_nbx(reply, 4, nullptr, 0, &answer, sizeof answer, &none)), UCS_OK);
+    EXPECT_TRUE(w.until([&] { return replies == i; }));
+  }
+  // an endpoint to it that is made later is the same
+  Arrived last;
+  w.b.connect(w.a);
+  EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 3, nullptr, 0, nullptr, 0, &param)), UCS_OK);
+  ASSERT_TRUE(w.until([&] { return !r.messages.empty(); }));
+  EXPECT_EQ(r.messages.front().reply, w.b.ep);
+}
+
+TEST(Am, OlderHandlersGetWholeMessagesThatMayBeKept) {
+  World w;
+  w.connect();
+  struct Old {
+    std::vector<unsigned char> got;
+    void* kept = nullptr;
+    int calls = 0;
+  } old;
+  ASSERT_EQ(ucp_worker_set_am_handler(
+                w.b.worker, 9,
+                [](void* arg, void* data, size_t length, ucp_ep_h, unsigned flags) {
+                  auto& self = *static_cast<Old*>(arg);
+                  EXPECT_NE(flags & UCP_CB_PARAM_FLAG_DATA, 0u);
+                  self.got.assign(static_cast<unsigned char*>(data), static_cast<unsigned char*>(data) + length);
+                  self.kept = data;
+                  ++self.calls;
+                  return UCS_INPROGRESS;
+                },
+                &old, UCP_AM_FLAG_WHOLE_MSG),
+            UCS_OK);
+  int calls = 0;
+  for (const size_t n : {size_t{10}, size_t{70000}, size_t{2000000}}) {
+    const auto data = random_bytes(n);
+    ucs_status_ptr_t send = ucp_am_send_nb(w.a.ep, 9, data.data(), n, ucp_dt_make_contig(1), [](void*, ucs_status_t) {}, 0);
+    ASSERT_TRUE(w.until([&] { return old.calls == calls + 1; }));
+    calls = old.calls;
+    EXPECT_EQ(w.end(send), UCS_OK);
+    EXPECT_EQ(old.got, data);
+    EXPECT_EQ(std::memcmp(old.kept, data.data(), n), 0);
+    ucp_am_data_release(w.b.worker, old.kept);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ streams
+
+TEST(Stream, BytesArriveInOrderHoweverCut) {
+  World w;
+  w.connect();
+  const size_t kTotal = 3000000;
+  const auto out = random_bytes(kTotal);
+  std::vector<unsigned char> in(kTotal, 0);
+  const ucp_request_param_t none = nothing();
+  std::vector<ucs_status_ptr_t> sends;
+  size_t sent = 0, got = 0, step = 1;
+  while (got < kTotal) {
+    if (sent < kTotal) {
+      step = step * 3 % 250007 + 1;
+      const size_t n = std::min(step, kTotal - sent);
+      sends.push_back(ucp_stream_send_nbx(w.a.ep, out.data() + sent, n, &none));
+      sent += n;
+    }
+    size_t length = 0;
+    const size_t room = std::min<size_t>(got % 77777 + 1, kTotal - got);
+    ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.b.ep, in.data() + got, room, &length, &none);
+    if (UCS_PTR_IS_PTR(recv)) {
+      ASSERT_TRUE(w.until([&] { return ucp_stream_recv_request_test(recv, &length) != UCS_INPROGRESS; }));
+      ucp_request_free(recv);
+    } else {
+      ASSERT_EQ(recv, nullptr);
+    }
+    ASSERT_GT(length, 0u);
+    ASSERT_LE(length, room);
+    got += length;
+  }
+  for (ucs_status_ptr_t send : sends) EXPECT_EQ(w.end(send), UCS_OK);
+  EXPECT_EQ(in, out);
+}
+
+TEST(Stream, WaitsForAllWhereAskedAndCanBeCanceled) {
+  World w;
+  w.connect();
+  ucp_request_param_t all{};
+  all.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  all.flags = UCP_STREAM_RECV_FLAG_WAITALL;
+  const ucp_request_param_t none = nothing();
+  const auto out = random_bytes(100000);
+  std::vector<unsigned char> in(out.size());
+  size_t length = 0;
+  ucs_status_ptr_t canceled = ucp_stream_recv_nbx(w.b.ep, in.data(), 10, &length, &none);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(canceled));
+  ucp_request_cancel(w.b.worker, canceled);
+  EXPECT_EQ(w.end(canceled), UCS_ERR_CANCELED);
+  ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.b.ep, in.data(), in.size(), &length, &all);
+  for (size_t at = 0; at < out.size(); at += 1000)
+    EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data() + at, 1000, &none)), UCS_OK);
+  EXPECT_EQ(w.end(recv), UCS_OK);
+  EXPECT_EQ(in, out);
+}
+
+TEST(Stream, HandsOutDataWhereItLiesAndSaysWhoHasSome) {
+  World w;
+  w.connect();
+  ucp_stream_poll_ep_t ready[4];
+  EXPECT_EQ(ucp_stream_worker_poll(w.b.worker, ready, 4, 0), 0);
+  const ucp_request_param_t none = nothing();
+  for (const size_t n : {size_t{100}, size_t{700000}}) {
+    const auto out = random_bytes(n);
+    ucs_status_ptr_t send = ucp_stream_send_nbx(w.a.ep, out.data(), n, &none);
+    EXPECT_TRUE(w.until([&] { return ucp_stream_worker_poll(w.b.worker, ready, 4, 0) == 1; }));
+    EXPECT_EQ(ready[0].ep, w.b.ep);
+    std::vector<unsigned char> in;
+    EXPECT_TRUE(w.until([&] {
+      size_t length = 0;
+      void* const data = ucp_stream_recv_data_nb(w.b.ep, &length);
+      if (data != nullptr) {
+        in.insert(in.end(), static_cast<unsigned char*>(data), static_cast<unsigned char*>(data) + length);
+        ucp_stream_data_release(w.b.ep, data);
+      }
+      return in.size() == n;
+    }));
+    EXPECT_EQ(w.end(send), UCS_OK);
+    EXPECT_EQ(in, out);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, keys, puts, gets, atomics, flushes.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "world.hpp"
+
+using namespace ucp_test;
+
+namespace {
+
+/// A region of b that a has a key of.
+struct Region {
+  World& w;
+  ucp_mem_h memory = nullptr;
+  ucp_rkey_h key = nullptr;
+  unsigned char* base = nullptr;
+  uint64_t address = 0;
+
+  Region(World& world, void* given, size_t length, unsigned flags) : w(world) {
+    ucp_mem_map_params_t params{};
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+    params.address = given;
+    params.length = length;
+    params.flags = flags;
+    EXPECT_EQ(ucp_mem_map(w.b.context, &params, &memory), UCS_OK);
+    ucp_mem_attr_t attr{};
+    attr.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
+    EXPECT_EQ(ucp_mem_query(memory, &attr), UCS_OK);
+    EXPECT_EQ(attr.length, length);
+    base = static_cast<unsigned char*>(attr.address);
+    address = reinterpret_cast<uint64_t>(base);
+    void* packed = nullptr;
+    size_t size = 0;
+    EXPECT_EQ(ucp_rkey_pack(w.b.context, memory, &packed, &size), UCS_OK);
+    EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+    ucp_rkey_buffer_release(packed);
+  }
+  ~Region() {
+    ucp_rkey_destroy(key);
+    EXPECT_EQ(ucp_mem_unmap(w.b.context, memory), UCS_OK);
+  }
+};
+
+ucs_status_t flush(World& w) {
+  const ucp_request_param_t none = nothing();
+  return w.end(ucp_worker_flush_nbx(w.a.worker, &none));
+}
+
+void put_and_get(World& w, Region& region, size_t length) {
+  const ucp_request_param_t none = nothing();
+  for (const size_t n : {size_t{1}, size_t{8}, size_t{1000}, size_t{70001}, length - 3}) {
+    const auto out = random_bytes(n);
+    std::vector<unsigned char> in(n);
+    std::memset(region.base, 0xEE, length);
+    EXPECT_EQ(w.end(ucp_put_nbx(w.a.ep, out.data(), n, region.address + 2, region.key, &none)), UCS_OK);
+    EXPECT_EQ(flush(w), UCS_OK);
+    EXPECT_EQ(std::memcmp(region.base + 2, out.data(), n), 0) << n;
+    EXPECT_TRUE(region.base[1] == 0xEE && region.base[2 + n] == 0xEE);
+    EXPECT_EQ(w.end(ucp_get_nbx(w.a.ep, in.data(), n, region.address + 2, region.key, &none)), UCS_OK);
+    EXPECT_EQ(in, out);
+    // without requests: the flush covers gets, too
+    std::fill(in.begin(), in.end(), 0);
+    EXPECT_GE(ucp_get_nbi(w.a.ep, in.data(), n, region.address + 2, region.key), 0);
+    EXPECT_EQ(flush(w), UCS_OK);
+    EXPECT_EQ(in, out);
+    const auto again = random_bytes(n);
+    EXPECT_GE(ucp_put_nbi(w.a.ep, again.data(), n, region.address + 2, region.key), 0);
+    const ucp_request_param_t param = nothing();
+    EXPECT_EQ(w.end(ucp_ep_flush_nbx(w.a.ep, &param)), UCS_OK);
+    EXPECT_EQ(std::memcmp(region.base + 2, again.data(), n), 0);
+  }
+  char byte = 0;
+  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_put_nbx(w.a.ep, &byte, 1, region.address + length, region.key, &none)),
+            UCS_ERR_INVALID_ADDR);
+  EXPECT_EQ(ucp_get_nbi(w.a.ep, &byte, 1, region.address - 1, region.key), UCS_ERR_INVALID_ADDR);
+}
+
+template <class Word>
+void atomics(World& w, Region& region) {
+  Word* const word = reinterpret_cast<Word*>(region.base + 64);
+  const uint64_t at = region.address + 64;
+  ucp_request_param_t fetch{};
+  fetch.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER;
+  fetch.datatype = ucp_dt_make_contig(sizeof(Word));
+  const auto op = [&](ucp_atomic_op_t code, Word operand, Word reply) {
+    fetch.reply_buffer = &reply;
+    EXPECT_EQ(w.end(ucp_atomic_op_nbx(w.a.ep, code, &operand, 1, at, region.key, &fetch)), UCS_OK);
+    return reply;
+  };
+  *word = 12;
+  EXPECT_EQ(op(UCP_ATOMIC_OP_ADD, 3, 0), Word{12});
+  EXPECT_EQ(op(UCP_ATOMIC_OP_AND, 14, 0), Word{15});
+  EXPECT_EQ(op(UCP_ATOMIC_OP_OR, 1, 0), Word{14});
+  EXPECT_EQ(op(UCP_ATOMIC_OP_XOR, 5, 0), Word{15});
+  EXPECT_EQ(op(UCP_ATOMIC_OP_SWAP, 100, 0), Word{10});
+  EXPECT_EQ(op(UCP_ATOMIC_OP_CSWAP, 99, 7), Word{100});  // compares with 99: nothing changes
+  EXPECT_EQ(op(UCP_ATOMIC_OP_CSWAP, 100, 7), Word{100});
+  EXPECT_EQ(*word, Word{7});
+  EXPECT_EQ(ucp_atomic_post(w.a.ep, UCP_ATOMIC_POST_OP_ADD, 5, sizeof(Word), at, region.key), UCS_OK);
+  EXPECT_EQ(flush(w), UCS_OK);
+  EXPECT_EQ(*word, Word{12});
+  Word result = 77;  // what is swapped in
+  EXPECT_EQ(w.end(ucp_atomic_fetch_nb(w.a.ep, UCP_ATOMIC_FETCH_OP_CSWAP, 12, &result, sizeof result, at, region.key,
+                                      [](void*, ucs_status_t) {})),
+            UCS_OK);
+  EXPECT_EQ(result, Word{12});
+  EXPECT_EQ(*word, Word{77});
+}
+
+/// By a load and store, where the peer's memory is mapped: not over tcp.
+void store_there(Region& region, size_t at) {
+  void* there = nullptr;
+  const char* const transports = std::getenv("UCX_TLS");
+  if (transports != nullptr && std::strcmp(transports, "tcp") == 0) {
+    EXPECT_EQ(ucp_rkey_ptr(region.key, region.address + at, &there), UCS_ERR_UNREACHABLE);
+    return;
+  }
+  ASSERT_EQ(ucp_rkey_ptr(region.key, region.address + at, &there), UCS_OK);
+  static_cast<unsigned char*>(there)[0] = 0x77;
+  EXPECT_EQ(region.base[at], 0x77);
+}
+
+TEST(Rma, OfMemoryThatTheLibraryAllocates) {
+  World w;
+  w.connect();
+  constexpr size_t kLength = 500000;
+  Region region(w, nullptr, kLength, UCP_MEM_MAP_ALLOCATE);
+  put_and_get(w, region, kLength);
+  atomics<uint32_t>(w, region);
+  atomics<uint64_t>(w, region);
+  store_there(region, 100);
+}
+
+TEST(Rma, OfTheUsersMemory) {
+  World w;
+  w.connect();
+  constexpr size_t kLength = 500000;
+  auto memory = random_bytes(kLength + 64);
+  unsigned char* const aligned = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+  Region region(w, aligned, kLength, 0);
+  EXPECT_EQ(region.base, aligned);
+  put_and_get(w, region, kLength);
+  atomics<uint32_t>(w, region);
+  atomics<uint64_t>(w, region);
+}
+
+TEST(Rma, AllocatedWhereTheUserSays) {
+  World w;
+  w.connect();
+  constexpr size_t kLength = 1 << 20;
+  void* const where = mmap(nullptr, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);  // a free place
+  ASSERT_NE(where, MAP_FAILED);
+  munmap(where, kLength);
+  {
+    Region region(w, where, kLength, UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED);
+    EXPECT_EQ(region.base, where);
+    put_and_get(w, region, kLength);
+    store_there(region, 9);
+  }
+  EXPECT_EQ(mmap(where, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), where)
+      << "it is free again";
+  munmap(where, kLength);
+}
+
+TEST(Rma, NothingRegisteredHasAKeyAsWell) {
+  World w;
+  w.connect();
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  ucp_mem_h memory = nullptr;
+  ASSERT_EQ(ucp_mem_map(w.b.context, &params, &memory), UCS_OK);
+  void* packed = nullptr;
+  size_t size = 0;
+  ucp_rkey_h key = nullptr;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, memory, &packed, &size), UCS_OK);
+  ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+  char byte = 0;
+  EXPECT_EQ(ucp_put_nbi(w.a.ep, &byte, 1, 0, key), UCS_ERR_INVALID_ADDR);
+  ucp_rkey_destroy(key);
+  ucp_rkey_buffer_release(packed);
+  EXPECT_EQ(ucp_mem_unmap(w.b.context, memory), UCS_OK);
+}
+
+TEST(Rma, AFenceKeepsTheOrder) {
+  World w;
+  w.connect();
+  std::vector<unsigned char> memory(200000 + 8);
+  auto* const flag = reinterpret_cast<volatile unsigned char*>(memory.data() + 200000);
+  Region region(w, memory.data(), memory.size(), 0);
+  for (unsigned char round = 1; round < 100; ++round) {
+    const std::vector<unsigned char> out(200000, round);
+    EXPECT_GE(ucp_put_nbi(w.a.ep, out.data(), out.size(), region.address, region.key), 0);
+    EXPECT_EQ(ucp_worker_fence(w.a.worker), UCS_OK);
+    EXPECT_GE(ucp_put_nbi(w.a.ep, &round, 1, region.address + 200000, region.key), 0);
+    ASSERT_TRUE(w.until([&] { return *flag == round; }));
+    ASSERT_TRUE(std::all_of(memory.begin(), memory.begin() + 200000, [&](unsigned char byte) { return byte == round; }));
+    EXPECT_EQ(flush(w), UCS_OK);
+  }
+}
+
+}  // namespace

