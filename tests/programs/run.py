@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's programs on the adapter adapters/ucp: MPIs, OpenSHMEM, hpcc, ucx_perftest, UCXX. Part of make check-programs.
+"""Other people's programs on the adapter adapters/ucp: MPIs, OpenSHMEM, hpcc, ucx_perftest, UCXX, NIXL (make check-programs).
 
 usage: tests/programs/run.py [--library build/release/adapters/ucp/lib] [--quick] [PROGRAM ...]
 
@@ -26,7 +26,14 @@ from collections.abc import Callable, Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = ROOT / "build" / "programs"
-PARTS = {"mpi_all": 10, "mpi_threads": 1, "mpi4py_all": 3, "shmem_all": 6, "ucxx_all": 3}  # lines that say "right"
+PARTS = {
+    "mpi_all": 10,
+    "mpi_threads": 1,
+    "mpi4py_all": 3,
+    "shmem_all": 6,
+    "ucxx_all": 3,
+    "nixl_all": 2,
+}  # lines that say "right"
 PERFTESTS = [
     *("tag_lat", "tag_bw", "tag_sync_lat", "ucp_put_lat", "ucp_put_bw", "ucp_get"),
     *("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap", "stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"),
@@ -271,6 +278,13 @@ def ucxx(bench: Bench) -> str:
     return f"ucxx-cu12 0.52, distributed-ucxx: {next(line for line in output.splitlines() if ' passed' in line)}"
 
 
+def nixl(bench: Bench) -> str:
+    """Its wheel's copies of UCX have names of their own: the adapter is preloaded."""
+    folder = venv("nixl", "--no-deps", "nixl-cu12==1.5.*", "numpy")
+    bench.checked([str(folder / "python"), str(HERE / "nixl_all.py")], "nixl_all")
+    return "nixl-cu12 1.5, host memory"
+
+
 PROGRAMS: dict[str, Callable[[Bench], str]] = {
     "perftest": debian_perftest,
     "perftest22": wheel_perftest,
@@ -281,6 +295,7 @@ PROGRAMS: dict[str, Callable[[Bench], str]] = {
     "shmem": open_shmem,
     "hpcc": hpcc,
     "ucxx": ucxx,
+    "nixl": nixl,
 }
 QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh programs installs; nothing is downloaded
 

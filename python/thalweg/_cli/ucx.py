@@ -100,7 +100,9 @@ def environment(library: pathlib.Path, program: str, users: str, say: Callable[[
     hashed = sorted(path for folder in packages for path in folder.glob("*.libs/libucp-*.so*"))
     if hashed:
         # A wheel's own copy has a name of its own, which no search path replaces.
-        found["LD_PRELOAD"] = ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD", "")]))
+        # One that names no libucs: another one before the wheel's own would be called instead.
+        preloaded = library.parent / "preloaded" / library.name
+        found["LD_PRELOAD"] = ":".join(filter(None, [str(preloaded), os.environ.get("LD_PRELOAD", "")]))
         say(f"{hashed[0].name} has a name of its own, so {library.name} is loaded before it (LD_PRELOAD)")
     return found
 
