@@ -6,7 +6,7 @@ usage: tests/programs/run.py [--library build/release/adapters/ucp/lib] [--quick
 
 Each program is run by `thalweg ucx`, checks what it moves, and must have used the adapter. What pip and apt have is set up in
 build/programs (apt only as root, and nothing that is installed is replaced); what is absent is reported. --quick: two ranks,
-shared memory, no long suites. Exit code 1: a program failed.
+shared memory, no long suites. Exit code 1: a program failed. 77: all that were to run are absent.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = ROOT / "build" / "programs"
+ABSENT = 77  # exit code, to CMake's SKIP_RETURN_CODE
 PARTS = {
     "mpi_all": 10,
     "mpi_threads": 1,
@@ -297,7 +298,7 @@ PROGRAMS: dict[str, Callable[[Bench], str]] = {
     "ucxx": ucxx,
     "nixl": nixl,
 }
-QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh programs installs; nothing is downloaded
+QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh installs; nothing is downloaded
 
 
 def main() -> int:
@@ -315,18 +316,24 @@ def main() -> int:
     if arguments.library is not None:
         environment["THALWEG_UCX_LIBRARY"] = str((arguments.library / "libucp.so.0").resolve())
     bench = Bench([arguments.thalweg], environment, arguments.quick)
-    failures = 0
+    if shutil.which(arguments.thalweg) is None:
+        print(f"programs: absent: no {arguments.thalweg} (scripts/build.sh release installs it)")
+        return ABSENT
+    failures = passes = 0
     for name in arguments.programs or (QUICK if arguments.quick else PROGRAMS):
         start = time.monotonic()
         try:
             said = f"passed: {PROGRAMS[name](bench)}"
+            passes += 1
         except Absent as reason:
             said = f"absent: {reason}"
         except Failed as failure:
             said = f"FAILED: {failure}"
             failures += 1
         print(f"programs: {name}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
-    return 1 if failures else 0
+    if failures:
+        return 1
+    return 0 if passes else ABSENT
 
 
 if __name__ == "__main__":
