@@ -40,6 +40,17 @@ def test_without_any_program_all_is_absent(programs, monkeypatch, capsys):
     assert capsys.readouterr().out.count(": absent: no ") == len(programs.QUICK)
 
 
+@pytest.mark.parametrize(("options", "code"), [(["--quick"], 0), ([], 1)])
+def test_an_adapter_of_old_headers_fails_the_whole_run(programs, monkeypatch, tmp_path, capsys, options, code):
+    thalweg = tmp_path / "thalweg"
+    thalweg.write_text("#!/bin/sh\necho 'thalweg ucx: this adapter is as UCX 1.13, by its headers' >&2\n")
+    thalweg.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(RUN), *options, "--thalweg", str(thalweg), "good"])
+    monkeypatch.setattr(programs, "PROGRAMS", {"good": lambda _: "1.0"})
+    assert programs.main() == code
+    assert "this adapter is as UCX 1.13" in capsys.readouterr().out
+
+
 def test_one_programs_surprise_does_not_stop_the_others(programs, monkeypatch, capsys):
     def late(_):
         raise subprocess.TimeoutExpired("pip", 600)
