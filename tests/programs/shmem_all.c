@@ -3,6 +3,7 @@
  * shmem_all.c: OpenSHMEM's puts, gets, atomics, locks, waits and collectives, compared element by element: `oshrun -n 2..8 shmem_all`.
  */
 #include <shmem.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,10 +160,21 @@ static void direct(void) {
   shmem_free(there);
 }
 
-int main(void) {
+/* Only by name: the last PE dies when all have talked, and the others wait for it. */
+static void killed(void) {
+  shmem_barrier_all();
+  if (me == 0) printf("shmem_all: killed: all have talked\n");
+  fflush(stdout);
+  shmem_barrier_all();
+  if (me == all - 1) raise(SIGKILL);
+  shmem_barrier_all();
+}
+
+int main(int argc, char** argv) {
   shmem_init();
   me = shmem_my_pe();
   all = shmem_n_pes();
+  if (argc > 1 && strcmp(argv[1], "killed") == 0) killed();
   static const struct {
     const char* name;
     void (*run)(void);

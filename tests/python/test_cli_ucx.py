@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import ctypes.util
+import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
-from thalweg._cli import native
+from thalweg._cli import native, ucx
 
 COMMAND = [sys.executable, "-m", "thalweg._cli.main", "ucx"]
 ADAPTER = native.PACKAGE / "ucx" / "libucp.so.0"
+LIBUCS = ctypes.util.find_library("ucs") is not None or importlib.util.find_spec("libucx") is not None
 
 
 def launch(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +44,8 @@ def test_settings_give_way_to_the_users(pretended):
     assert folders[-1] == "/before"
     for name in ("libucp.so", "libucp.so.0"):
         assert os.readlink(pathlib.Path(folders[0]) / name) == pretended["THALWEG_UCX_LIBRARY"]
-    assert sorted(os.listdir(folders[0])) == ["libucp.so", "libucp.so.0"]  # nothing else is put before other libraries
+    # Nothing else is put before other libraries.
+    assert sorted(os.listdir(folders[0])) == ["libucp-thalweg.so.0", "libucp.so", "libucp.so.0"]
 
 
 def test_the_exit_code_is_the_programs_and_who_used_none_is_said(pretended):
@@ -52,13 +57,13 @@ def test_the_exit_code_is_the_programs_and_who_used_none_is_said(pretended):
 
 def test_what_is_missing_is_said_with_the_remedy(tmp_path, pretended):
     done = launch("--", "true", THALWEG_UCX_LIBRARY=str(tmp_path / "none"))
-    assert done.returncode == 127 and "libucx-dev" in done.stderr
+    assert done.returncode == 127 and "libucx-cu12" in done.stderr
     done = launch("--", "no-such-program", **pretended)
     assert done.returncode == 127 and "no-such-program is not on PATH" in done.stderr
 
 
 @pytest.mark.skipif(not ADAPTER.is_file(), reason="built without UCX's headers")
-@pytest.mark.skipif(ctypes.util.find_library("ucs") is None, reason="no libucs (Debian: libucx0)")
+@pytest.mark.skipif(not LIBUCS, reason="no libucs (scripts/setup.sh, or Debian: libucx0)")
 def test_who_used_it_is_said():
     program = """
 import ctypes
@@ -73,17 +78,107 @@ ucp.ucp_cleanup(context)
     assert "libucp.so.0 was Thalweg's for" in done.stderr and "(1 process)" in done.stderr
 
 
-def test_a_copy_with_a_name_of_its_own_is_preloaded_against(tmp_path, pretended):
-    program = tmp_path / "venv" / "bin" / "program"
+def environment_with(folder: pathlib.Path, package: str) -> pathlib.Path:
+    """A Python environment that has this file of a package; its program, which tells what it finds."""
+    program = folder / "bin" / "program"
     program.parent.mkdir(parents=True)
-    program.write_text('#!/bin/sh\necho "preload $LD_PRELOAD"\n')
+    program.write_text('#!/bin/sh\necho "preload $LD_PRELOAD"\necho "paths $LD_LIBRARY_PATH"\n')
     program.chmod(0o755)
-    copy = tmp_path / "venv" / "lib" / "python3.11" / "site-packages" / "nixl_cu12.libs" / "libucp-b39b3ed9.so.0"
+    copy = folder / "lib" / "python3.11" / "site-packages" / package
     copy.parent.mkdir(parents=True)
     copy.touch()
-    done = launch("--", str(program), **pretended)
-    assert f"preload {pretended['THALWEG_UCX_LIBRARY']}" in done.stdout
+    return program
+
+
+@pytest.mark.parametrize("words", [["{program}"], ["env", "{program}"]])
+def test_a_copy_with_a_name_of_its_own_is_preloaded_against(tmp_path, words):
+    """Also where paths have spaces, which separate the names in LD_PRELOAD; and for a program that another one starts."""
+    library = tmp_path / "a build" / "libucp.so.0"
+    library.parent.mkdir()
+    library.write_text("no library")
+    program = environment_with(tmp_path / "an environment", "nixl_cu12.libs/libucp-b39b3ed9.so.0")
+    command = [word.format(program=program) for word in words]
+    done = launch("--", *command, THALWEG_UCX_LIBRARY=str(library), XDG_CACHE_HOME=str(tmp_path / "a cache"), LD_PRELOAD="")
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert found["preload"] == "libucp-thalweg.so.0"
+    link = pathlib.Path(found["paths"].split(":")[0]) / found["preload"]
+    assert os.readlink(link) == str(library.parent / "preloaded" / library.name)
     assert "libucp-b39b3ed9.so.0 has a name of its own" in done.stderr
+
+
+def test_packages_beside_the_command_are_not_the_programs(tmp_path, pretended, monkeypatch):
+    """A copy in Thalweg's own environment is nothing to a program of another one."""
+    environment_with(tmp_path / "own", "nixl_cu12.libs/libucp-b39b3ed9.so.0")
+    program = environment_with(tmp_path / "its", "other/file")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "own"))
+    monkeypatch.setattr(os, "environ", os.environ | pretended)
+    found = ucx.environment(pathlib.Path(pretended["THALWEG_UCX_LIBRARY"]), [str(program)], "users", lambda _: None)
+    assert found.get("LD_PRELOAD", "") == os.environ.get("LD_PRELOAD", "")
+    assert not any(str(tmp_path / "own") in folder for folder in found["LD_LIBRARY_PATH"].split(":"))
+
+
+def test_a_user_without_a_home_is_told_what_to_set(pretended, monkeypatch):
+    def homeless() -> pathlib.Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pathlib.Path, "home", homeless)
+    with pytest.raises(native.NativeError, match="XDG_CACHE_HOME"):
+        ucx.folder_of(pathlib.Path(pretended["THALWEG_UCX_LIBRARY"]))
+
+
+def begin(pretended: dict[str, str], script: str) -> subprocess.Popen[str]:
+    """The command with a program that has written a line."""
+    process = subprocess.Popen(
+        [*COMMAND, "--", "sh", "-c", script],
+        env={**os.environ, **pretended},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signals_reach_the_program(pretended, number):
+    """It cleans up in its own time, and its code is the command's."""
+    name = signal.Signals(number).name.removeprefix("SIG")
+    process = begin(pretended, f"trap 'sleep 0.6; echo cleaned; exit 7' {name}; echo begun; while :; do sleep 0.1; done")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 7 and out == "cleaned\n"
+    assert "no process used libucp" in err  # the report is not lost
+
+
+def test_a_program_that_a_signal_ends_gives_its_number(pretended):
+    process = begin(pretended, "echo begun; exec sleep 60")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_killed_command_takes_its_program_along(pretended):
+    process = begin(pretended, "trap 'echo cleaned; exit' TERM; echo begun; while :; do sleep 0.1; done")
+    process.kill()
+    start = time.monotonic()
+    out, _ = process.communicate(timeout=20)  # ends with the last that has the pipe
+    assert out == "cleaned\n" and time.monotonic() - start < 10
+
+
+def test_an_adapter_of_old_headers_is_told(tmp_path, pretended):
+    """The number is asked of the library."""
+    folder = tmp_path / "preloaded"
+    folder.mkdir()
+    source = "void ucp_get_version(unsigned* a, unsigned* b, unsigned* c) { *a = 1; *b = MINOR; *c = 0; }"
+    for minor, told in ((13, True), (22, False)):
+        library = folder / "libucp.so.0"
+        library.unlink(missing_ok=True)  # a loaded one is not written over
+        command = ["cc", "-shared", "-fPIC", f"-DMINOR={minor}", "-x", "c", "-", "-o", str(library)]
+        subprocess.run(command, input=source, text=True, check=True, timeout=60)
+        done = launch("--", "true", **pretended)
+        assert ("this adapter is as UCX 1.13" in done.stderr) == told
 
 
 @pytest.mark.skipif(not ADAPTER.is_file(), reason="built without UCX's headers")

@@ -26,7 +26,11 @@ constexpr uint64_t kParams = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_
 #endif
     ;
 constexpr uint64_t kFeatures = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_WAKEUP |
-                               UCP_FEATURE_STREAM | UCP_FEATURE_AM;
+                               UCP_FEATURE_STREAM | UCP_FEATURE_AM
+#if THALWEG_UCX_1_22
+                               | UCP_FEATURE_DEVICE  // NIXL always asks for it; what needs it refuses
+#endif
+    ;
 
 std::string info_of(tw_context* context) {
   size_t size = 0;

@@ -73,7 +73,10 @@ void loaded(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   Chunk* chunk = nullptr;
   if (alive && !load->peer->stream->chunks.empty()) chunk = &load->peer->stream->chunks.front();
   if (chunk == nullptr || chunk->data != load->data) return free_data(*load->data);  // lost meanwhile
-  if (status != TW_OK) return;                                                       // so is the peer: lose_stream() frees it
+  if (status != TW_OK) {  // the peer is lost, which lose_stream() tells
+    free_data(*std::exchange(chunk->data, nullptr));
+    return;
+  }
   chunk->here = true;
   pump(*load->peer);
 }

@@ -166,7 +166,6 @@ TEST(Am, AReplyReachesASenderThatTheReceiverNeverConnectedTo) {
     EXPECT_TRUE(w.until([&] { return replies == i; }));
   }
   // an endpoint to it that is made later is the same
-  Arrived last;
   w.b.connect(w.a);
   EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 3, nullptr, 0, nullptr, 0, &param)), UCS_OK);
   ASSERT_TRUE(w.until([&] { return !r.messages.empty(); }));

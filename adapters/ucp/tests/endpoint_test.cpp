@@ -161,7 +161,9 @@ TEST(Worker, AForcedCloseEndsWhatIsPendingAsCanceled) {
   EXPECT_EQ(w.end(send), UCS_ERR_CANCELED);
 }
 
-/// A process that does what is asked and is killed: its worker's address comes through a pipe.
+constexpr ucp_tag_t kFirst = 99;
+
+/// A process that receives one byte, and is killed: its worker's address comes through a pipe.
 struct Victim {
   pid_t pid = 0;
   std::vector<char> address;
@@ -176,6 +178,9 @@ struct Victim {
       ucp_worker_get_address(side.worker, &own, &length);
       if (write(pipe_ends[1], own, length) < 0) _exit(1);
       close(pipe_ends[1]);
+      char byte = 0;
+      const ucp_request_param_t none = nothing();
+      (void)ucp_tag_recv_nbx(side.worker, &byte, 1, kFirst, kAll, &none);
       for (;;) ucp_worker_progress(side.worker);
     }
     close(pipe_ends[1]);
@@ -205,6 +210,7 @@ TEST(Failure, AKilledPeerEndsRequestsAndCallsTheHandler) {
   const ucp_request_param_t none = nothing();
   const auto out = random_bytes(1000000);
   uint64_t in = 0;
+  EXPECT_EQ(w.end(ucp_tag_send_sync_nbx(w.a.ep, out.data(), 1, kFirst, &none)), UCS_OK);    // connected
   ucs_status_ptr_t send = ucp_tag_send_sync_nbx(w.a.ep, out.data(), out.size(), 1, &none);  // nobody receives it
   ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.a.ep, &in, sizeof in, nullptr, &none);
   ASSERT_TRUE(UCS_PTR_IS_PTR(send) && UCS_PTR_IS_PTR(recv));

@@ -4,20 +4,24 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import ctypes
+import ctypes.util
 import hashlib
 import importlib.util
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
 
-from . import native
+from . import launcher, native
 
 HELP = """Runs a program that uses UCX, as MPIs, OpenSHMEM and UCXX do, on Thalweg: its libucp.so.0 is replaced, nothing else.
 
@@ -39,6 +43,9 @@ SETTINGS = {
     "MPIR_CVAR_NOLOCAL": "1",
     "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "true",
 }
+PRELOADED = "libucp-thalweg.so.0"
+NEWEST = (1, 22)  # what adapters/ucp knows
+SI_KERNEL = 0x80  # si_code of what a terminal's keys send
 
 
 def register(app: typer.Typer) -> None:
@@ -68,12 +75,42 @@ def ucx(
         if found is None:
             raise native.NativeError(f"{program} is not on PATH")
         with tempfile.NamedTemporaryFile("r", prefix="thalweg-ucx-") as users:
-            code = subprocess.run(command, env=environment(library, found, users.name, say), check=False).returncode
+            code = run(command, environment(library, [found, *context.args], users.name, say))
             report(users.read(), found, say)
     except (native.NativeError, OSError) as error:
         typer.secho(f"thalweg ucx: {error}", err=True, fg="red")
         raise typer.Exit(127) from None
     raise typer.Exit(code if code >= 0 else 128 - code)
+
+
+def run(command: list[str], variables: dict[str, str]) -> int:
+    """The program's return code. It stays in this process's group, and so the terminal's.
+
+    It gets the signals that this process gets, except a terminal's, which the whole group gets, and SIGTERM when this process
+    is killed.
+    """
+    parent, libc = os.getpid(), ctypes.CDLL(None)
+    waited = {*launcher.FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+
+    def prepare() -> None:
+        libc.prctl(launcher.PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before prctl: no signal would come any more
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        process = subprocess.Popen(command, env=variables, preexec_fn=prepare)
+        while process.poll() is None:
+            came = signal.sigwaitinfo(waited)
+            if came.si_signo != signal.SIGCHLD and came.si_code != SI_KERNEL:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    process.send_signal(came.si_signo)
+        return process.returncode
+    finally:
+        while signal.sigtimedwait(waited, 0) is not None:
+            pass  # what came for a program that has ended does not end the report
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def find_library() -> pathlib.Path:
@@ -82,16 +119,23 @@ def find_library() -> pathlib.Path:
     library = pathlib.Path(chosen) if chosen else native.PACKAGE / "ucx" / "libucp.so.0"
     if not library.is_file():
         raise native.NativeError(
-            f"there is no {library}: this build was made without UCX's headers. Install them (Debian: libucx-dev) and build "
-            "again, or set THALWEG_UCX_LIBRARY to the libucp.so.0 of a build (adapters/ucp/lib)."
+            f"there is no {library}: this build was made without UCX's headers. Install them (scripts/setup.sh, or pip install "
+            "libucx-cu12; Debian's libucx-dev is of 1.13) and build again, or set THALWEG_UCX_LIBRARY to the libucp.so.0 of a "
+            "build (adapters/ucp/lib)."
         )
     return library.resolve()
 
 
-def environment(library: pathlib.Path, program: str, users: str, say: Callable[[str], None]) -> dict[str, str]:
-    """What the program finds: our libucp before any other, and UCX's other libraries where a Python package has them."""
-    packages = site_packages(program)
-    others = [folder / "libucx" / "lib" for folder in packages if (folder / "libucx" / "lib").is_dir()]
+def environment(library: pathlib.Path, command: list[str], users: str, say: Callable[[str], None]) -> dict[str, str]:
+    """What the program finds: our libucp before any other, then UCX's other libraries where a Python package has them.
+
+    That is one of the program's environment, or of this one where the system has none.
+    """
+    tell_version(library, say)
+    packages = site_packages(command)
+    others = libucx_folders(packages)
+    if not others and ctypes.util.find_library("ucs") is None:
+        others = libucx_folders(own_packages())
     folders = [folder_of(library), native.PACKAGE, *others]
     before = os.environ.get("LD_LIBRARY_PATH", "")
     found = {**SETTINGS, **os.environ}
@@ -99,34 +143,75 @@ def environment(library: pathlib.Path, program: str, users: str, say: Callable[[
     found["THALWEG_UCX_USERS"] = users
     hashed = sorted(path for folder in packages for path in folder.glob("*.libs/libucp-*.so*"))
     if hashed:
-        # A wheel's own copy has a name of its own, which no search path replaces.
-        found["LD_PRELOAD"] = ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD", "")]))
+        # A wheel's own copy has a name of its own, which no search path replaces. What is preloaded names no libucs: another
+        # one before the wheel's own would be called instead. By a name in the first folder: spaces in a path would end it.
+        found["LD_PRELOAD"] = ":".join(filter(None, [PRELOADED, os.environ.get("LD_PRELOAD", "")]))
         say(f"{hashed[0].name} has a name of its own, so {library.name} is loaded before it (LD_PRELOAD)")
     return found
 
 
+def tell_version(library: pathlib.Path, say: Callable[[str], None]) -> None:
+    """Says when the adapter was built with old headers: programs built for a newer UCX miss functions."""
+    numbers = [ctypes.c_uint() for _ in range(3)]
+    try:  # this one can be loaded where there is no libucs
+        ctypes.CDLL(str(library.parent / "preloaded" / library.name)).ucp_get_version(*map(ctypes.byref, numbers))
+    except (OSError, AttributeError):
+        return
+    major, minor = numbers[0].value, numbers[1].value
+    if (major, minor) < NEWEST:
+        say(
+            f"this adapter is as UCX {major}.{minor}, by the headers that it was built with: programs built for a newer one "
+            f"may not find their functions. Build it with {NEWEST[0]}.{NEWEST[1]}'s (scripts/setup.sh installs them)"
+        )
+
+
+def cache() -> pathlib.Path:
+    """Where a user's programs keep what they can make again."""
+    try:
+        return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    except RuntimeError:
+        raise native.NativeError(
+            "this user has no home directory; set XDG_CACHE_HOME to a folder that may be written"
+        ) from None
+
+
 def folder_of(library: pathlib.Path) -> pathlib.Path:
-    """A folder with nothing but the library, by both names under which programs ask for it."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    folder = cache / "thalweg" / f"ucx-{hashlib.sha256(os.fsencode(library)).hexdigest()[:16]}"
+    """A folder with nothing but the library, by both names under which programs ask for it, and what may be preloaded."""
+    folder = cache() / "thalweg" / f"ucx-{hashlib.sha256(os.fsencode(library)).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("libucp.so.0", "libucp.so"):
+    preloaded = library.parent / "preloaded" / library.name
+    for name, target in (("libucp.so.0", library), ("libucp.so", library), (PRELOADED, preloaded)):
         link = folder / name
-        if not link.is_symlink() or os.readlink(link) != str(library):
+        if not link.is_symlink() or os.readlink(link) != str(target):
             with tempfile.TemporaryDirectory(dir=folder) as fresh:
-                os.symlink(library, pathlib.Path(fresh) / name)
+                os.symlink(target, pathlib.Path(fresh) / name)
                 os.replace(pathlib.Path(fresh) / name, link)  # another command may do the same
     return folder
 
 
-def site_packages(program: str) -> list[pathlib.Path]:
-    """Where the Python packages of the program's environment lie, and of this one."""
-    roots = {pathlib.Path(program).parent.parent, pathlib.Path(sys.prefix), pathlib.Path(os.environ.get("VIRTUAL_ENV", "/"))}
-    folders = [folder for root in sorted(roots) for folder in sorted(root.glob("lib*/python3*/site-packages"))]
+def site_packages(command: list[str]) -> list[pathlib.Path]:
+    """Where the Python packages lie of the environments that the words of the command name, and of the active one."""
+    found = [word for word in map(shutil.which, command) if word is not None]
+    active = os.environ.get("VIRTUAL_ENV")
+    return packages_below(
+        [*(pathlib.Path(word).absolute().parent.parent for word in found), *([pathlib.Path(active)] if active else [])]
+    )
+
+
+def own_packages() -> list[pathlib.Path]:
+    """Where this environment's packages lie."""
     spec = importlib.util.find_spec("libucx")
-    if spec is not None and spec.origin is not None:
-        folders.append(pathlib.Path(spec.origin).parent.parent)
-    return list(dict.fromkeys(folders))
+    own = [pathlib.Path(spec.origin).parent.parent] if spec is not None and spec.origin is not None else []
+    return [*packages_below([pathlib.Path(sys.prefix)]), *own]
+
+
+def packages_below(roots: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    return [folder for root in dict.fromkeys(roots) for folder in sorted(root.glob("lib*/python3*/site-packages"))]
+
+
+def libucx_folders(packages: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """UCX's libraries of the Python package libucx."""
+    return [folder / "libucx" / "lib" for folder in dict.fromkeys(packages) if (folder / "libucx" / "lib").is_dir()]
 
 
 def report(users: str, program: str, say: Callable[[str], None]) -> None:
