@@ -2,6 +2,7 @@
 #include "am.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -16,6 +17,7 @@ namespace thalweg::ucx {
 
 AmData* make_data(size_t length, size_t alignment) {
   const size_t before = std::max<size_t>({sizeof(AmData), alignment, 64});
+  if (length > PTRDIFF_MAX - before) return nullptr;  // of a peer's message: no memory is that large, and the sum might wrap
   void* block = nullptr;
   if (posix_memalign(&block, std::max<size_t>(alignment, 64), before + length) != 0) return nullptr;
   AmData* const data = reinterpret_cast<AmData*>(static_cast<std::byte*>(block) + before) - 1;

@@ -106,7 +106,7 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
     return nullptr;
   request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
   request->pooled = wanted.memory == nullptr;
-  request->released = request->muted = request->told = request->fetches = false;
+  request->released = request->muted = request->told = request->fetches = request->later = false;
   request->kind = kind;
   request->worker = &worker;
   request->endpoint = nullptr;
@@ -116,6 +116,7 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
   request->user_data = wanted.user_data;
   request->layout = nullptr;
   request->extra = nullptr;
+  request->unpacked = UCS_OK;
   request->info = {0, 0};
   return request;
 }
@@ -162,7 +163,8 @@ void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
 void finish_later(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
   request.next = nullptr;
-  request.extra = reinterpret_cast<void*>(static_cast<intptr_t>(status));
+  request.later = true;
+  request.ends_with = status;
   worker.chores = true;
   *worker.later_end = &request;
   worker.later_end = &request.next;

@@ -52,6 +52,9 @@ struct Request {
   void* extra;               // of its kind: a close's endpoint, a stream's receive
   uint64_t get;              // its number in the peer's ledger
   bool fetches;              // is in the ledger
+  bool later;                // has ended: the next progress tells, with ends_with
+  ucs_status_t ends_with;
+  ucs_status_t unpacked;  // what a generic datatype said of the bytes that it got
 };
 inline constexpr size_t kRequestBytes = 160;
 static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);

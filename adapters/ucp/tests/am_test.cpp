@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Active messages and streams.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <deque>
 
@@ -285,6 +287,94 @@ TEST(Stream, HandsOutDataWhereItLiesAndSaysWhoHasSome) {
     EXPECT_EQ(w.end(send), UCS_OK);
     EXPECT_EQ(in, out);
   }
+}
+
+/// What the error handler of an endpoint was told.
+struct Told {
+  int calls = 0;
+  ucs_status_t status = UCS_OK;
+  void watch(ucp_ep_params_t& params) {
+    params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_USER_DATA;
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.user_data = this;
+    params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
+      ++static_cast<Told*>(arg)->calls;
+      static_cast<Told*>(arg)->status = status;
+    };
+  }
+};
+
+TEST(Stream, BytesThatNoMemoryHoldsEndTheConnection) {
+  World w;
+  w.a.connect(w.b);
+  Told told;
+  w.b.connect(w.a, [&](ucp_ep_params_t& params) { told.watch(params); });
+  const ucp_request_param_t none = nothing();
+  char out = 7, in[8] = {};
+  ASSERT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, &out, 1, &none)), UCS_OK);
+  size_t length = 0;
+  ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.b.ep, in, 1, &length, &none);
+  ASSERT_EQ(w.end(recv), UCS_OK);
+  // Pages that read as zeros and cost nothing: more than a receiver can have.
+  constexpr size_t kHuge = size_t{1} << 46;
+  void* const huge = mmap(nullptr, kHuge, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (huge == MAP_FAILED) GTEST_SKIP() << "no address space for it";
+  ucs_status_ptr_t send = ucp_stream_send_nbx(w.a.ep, huge, kHuge, &none);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(send));
+  recv = ucp_stream_recv_nbx(w.b.ep, in, sizeof in, &length, &none);
+  EXPECT_EQ(w.end(recv), UCS_ERR_NO_MEMORY);
+  EXPECT_TRUE(w.until([&] { return told.calls == 1; }));
+  EXPECT_EQ(told.status, UCS_ERR_NO_MEMORY);
+  EXPECT_LT(w.end(send), 0);
+  munmap(huge, kHuge);
+  EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_stream_recv_nbx(w.b.ep, in, sizeof in, &length, &none)));
+  EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_stream_send_nbx(w.b.ep, &out, 1, &none)));
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+}
+
+TEST(Stream, AReceiveIsCanceledOnce) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  char in[8];
+  ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.b.ep, in, sizeof in, nullptr, &none);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(recv));
+  ucp_request_cancel(w.b.worker, recv);
+  ucp_request_cancel(w.b.worker, recv);  // ends in the next progress: nothing is left to cancel
+  EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
+}
+
+TEST(Stream, AClosedEndpointsReceivesEndAsCanceled) {
+  for (const uint32_t mode : {uint32_t{UCP_EP_CLOSE_MODE_FORCE}, uint32_t{UCP_EP_CLOSE_MODE_FLUSH}}) {
+    for (const bool others : {false, true}) {  // of the same connection
+      World w;
+      w.connect();
+      ucp_ep_h const ep = w.a.ep;
+      if (others) w.a.connect(w.b);
+      const ucp_request_param_t none = nothing();
+      char in[8], out = 0;
+      ucs_status_ptr_t first = ucp_stream_recv_nbx(ep, in, sizeof in, nullptr, &none);
+      ucs_status_ptr_t second = ucp_stream_recv_nbx(ep, in, sizeof in, nullptr, &none);
+      ASSERT_TRUE(UCS_PTR_IS_PTR(first) && UCS_PTR_IS_PTR(second));
+      EXPECT_EQ(w.end(ucp_ep_close_nb(ep, mode)), UCS_OK);
+      EXPECT_EQ(w.end(first), UCS_ERR_CANCELED);
+      EXPECT_EQ(w.end(second), UCS_ERR_CANCELED);
+      if (!others) continue;
+      first = ucp_stream_recv_nbx(w.a.ep, in, 1, nullptr, &none);
+      EXPECT_EQ(w.end(ucp_stream_send_nbx(w.b.ep, &out, 1, &none)), UCS_OK);
+      EXPECT_EQ(w.end(first), UCS_OK);
+    }
+  }
+}
+
+TEST(Stream, DestroyingAnEndpointDoesNotWaitForItsReceives) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  char in[8];
+  ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.a.ep, in, sizeof in, nullptr, &none);
+  ucp_ep_destroy(w.a.ep);
+  EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
 }
 
 }  // namespace
