@@ -155,6 +155,8 @@ void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
   Request& request = *static_cast<Request*>(arg);
   request.info = {info->tag, info->length};
   ucs_status_t mine = status_of(status);
+  // What the user's functions said tells more than that they failed.
+  if (request.unpacked != UCS_OK && (status == TW_OK || status == TW_ERR_INVALID)) mine = request.unpacked;
   // This side closed by force: UCX calls that canceled.
   if (status == TW_ERR_CLOSED && request.endpoint != nullptr && request.endpoint->closed) mine = UCS_ERR_CANCELED;
   finish(request, mine);
@@ -188,13 +190,14 @@ ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted
   ucp_ep* const endpoint = request.endpoint;
   leave_ledger(request, UCS_OK);
   if (status == TW_OK && wanted.no_immediate) {
-    finish_later(request, UCS_OK);
+    finish_later(request, request.unpacked);
     return handle_of(request);
   }
   request.endpoint = nullptr;
+  const ucs_status_t unpacked = request.unpacked;
   give_back(request);
   if (endpoint != nullptr) released(*endpoint);
-  if (status == TW_OK) return nullptr;
+  if (status == TW_OK) return unpacked == UCS_OK ? nullptr : pointer_of(unpacked);
   return pointer_of(refused(status, function));
 }
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "status.hpp"
 #include "ucx.hpp"
 
 namespace thalweg::ucx {
@@ -146,5 +147,9 @@ inline constexpr uint32_t kCommonFields =
     UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
     UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
 ucs_status_t check_fields(const char* function, const ucp_request_param_t& param, uint32_t known);
+/// The same of its flags, where it has some.
+inline ucs_status_t check_flags(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  return (param.op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS) != 0 ? check_mask(function, "flags", param.flags, known) : UCS_OK;
+}
 
 }  // namespace thalweg::ucx

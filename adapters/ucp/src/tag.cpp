@@ -60,6 +60,7 @@ Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t dat
   *why = UCS_ERR_NO_MEMORY;
   if (request == nullptr) return nullptr;
   request->layout = local.made;
+  local.call.outcome = &request->unpacked;
   const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
                                    &request->operation);
   if (status == TW_IN_PROGRESS) return request;
@@ -82,6 +83,7 @@ ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, uc
   Request* const request = take(worker, wanted, kTagRecv);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->layout = local.made;
+  local.call.outcome = &request->unpacked;
   const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length,
                                            options_for(*request, local.layout, 0), &request->operation);
   return posted(*request, status, wanted, function);

@@ -377,4 +377,139 @@ TEST(Stream, DestroyingAnEndpointDoesNotWaitForItsReceives) {
   EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
 }
 
+// ------------------------------------------------------------------------------------------------ ends of data
+
+/// A handler for `id` that does what `act` says with its data.
+struct Act {
+  std::function<ucs_status_t(void* data, size_t length, const ucp_am_recv_param_t& param)> act;
+  int calls = 0;
+  void set(ucp_worker_h worker, unsigned id, uint32_t flags) {
+    ucp_am_handler_param_t param{};
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
+                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+    param.id = id;
+    param.arg = this;
+    param.flags = flags;
+    param.cb = [](void* arg, const void*, size_t, void* data, size_t length, const ucp_am_recv_param_t* param) {
+      auto& self = *static_cast<Act*>(arg);
+      ++self.calls;
+      return self.act(data, length, *param);
+    };
+    EXPECT_EQ(ucp_worker_set_am_recv_handler(worker, &param), UCS_OK);
+  }
+};
+
+const uint32_t kWays[] = {UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV};
+
+TEST(Am, DataMayEndInItsHandlerWhateverThatReturns) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  for (const uint32_t how : kWays) {
+    for (const ucs_status_t returned : {UCS_OK, UCS_INPROGRESS}) {
+      for (const bool fetch : {true, false}) {
+        const auto out = random_bytes(5000);
+        std::vector<unsigned char> in(out.size());
+        ucs_status_ptr_t recv = nullptr;
+        Act handler;
+        handler.act = [&](void* data, size_t length, const ucp_am_recv_param_t&) {
+          if (fetch) {
+            recv = ucp_am_recv_data_nbx(w.b.worker, data, in.data(), length, &none);
+          } else {
+            ucp_am_data_release(w.b.worker, data);
+          }
+          return returned;
+        };
+        handler.set(w.b.worker, 1, UCP_AM_FLAG_PERSISTENT_DATA);
+        const ucp_request_param_t param = flags(how);
+        ucs_status_ptr_t send = ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, out.data(), out.size(), &param);
+        EXPECT_TRUE(w.until([&] { return handler.calls == 1; }));
+        EXPECT_EQ(w.end(recv), UCS_OK);
+        EXPECT_EQ(w.end(send), UCS_OK);
+        if (fetch) {
+          EXPECT_EQ(in, out);
+        }
+      }
+    }
+  }
+}
+
+TEST(Am, ARefusedReceiveEndsTheDataAndItsSender) {
+  World w;
+  w.connect();
+  for (const uint32_t how : kWays) {
+    for (const int why : {0, 1, 2}) {
+      const auto out = random_bytes(50000);
+      std::vector<unsigned char> in(out.size());
+      void* kept = nullptr;
+      Act handler;
+      handler.act = [&](void* data, size_t, const ucp_am_recv_param_t&) {
+        kept = data;
+        return UCS_INPROGRESS;
+      };
+      handler.set(w.b.worker, 1, UCP_AM_FLAG_PERSISTENT_DATA);
+      const ucp_request_param_t param = flags(how);
+      ucs_status_ptr_t send = ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, out.data(), out.size(), &param);
+      ASSERT_TRUE(w.until([&] { return kept != nullptr; }));
+      ucp_dt_iov_t iov[2] = {{in.data(), in.size() / 2}, {in.data() + 100, in.size() / 2 - 1}};  // overlaps, and is too short
+      ucp_request_param_t refused{};
+      refused.op_attr_mask = why == 0   ? UCP_OP_ATTR_FIELD_DATATYPE
+                             : why == 1 ? UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL
+                                        : UCP_OP_ATTR_FIELD_FLAGS;
+      refused.datatype = ucp_dt_make_iov();
+      refused.flags = 1u << 29;
+      EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_am_recv_data_nbx(w.b.worker, kept, iov, 2, &refused)));
+      EXPECT_EQ(w.end(send), UCS_OK);
+    }
+  }
+}
+
+TEST(Am, DataThatIsHereGoesIntoEveryDatatype) {
+  World w;
+  w.connect();
+  const auto out = random_bytes(3000);
+  Act handler;
+  void* kept = nullptr;
+  handler.act = [&](void* data, size_t, const ucp_am_recv_param_t&) {
+    kept = data;
+    return UCS_INPROGRESS;
+  };
+  handler.set(w.b.worker, 1, UCP_AM_FLAG_PERSISTENT_DATA);
+  const auto receive = [&](void* buffer, size_t count, ucp_datatype_t datatype) {
+    kept = nullptr;
+    const ucp_request_param_t eager = flags(UCP_AM_SEND_FLAG_EAGER);
+    EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, out.data(), out.size(), &eager)), UCS_OK);
+    EXPECT_TRUE(w.until([&] { return kept != nullptr; }));
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+    param.datatype = datatype;
+    return w.end(ucp_am_recv_data_nbx(w.b.worker, kept, buffer, count, &param));
+  };
+  std::vector<unsigned char> in(out.size()), front(1000), back(2500);
+  ucp_dt_iov_t iov[3] = {{front.data(), front.size()}, {nullptr, 0}, {back.data(), back.size()}};
+  EXPECT_EQ(receive(iov, 3, ucp_dt_make_iov()), UCS_OK);
+  EXPECT_TRUE(std::equal(front.begin(), front.end(), out.begin()));
+  EXPECT_TRUE(std::equal(out.begin() + 1000, out.end(), back.begin()));
+  EXPECT_EQ(receive(iov, 2, ucp_dt_make_iov()), UCS_ERR_MESSAGE_TRUNCATED);
+  EXPECT_EQ(receive(in.data(), 300, ucp_dt_make_contig(10)), UCS_OK);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(receive(in.data(), 299, ucp_dt_make_contig(10)), UCS_ERR_MESSAGE_TRUNCATED);
+  ucp_generic_dt_ops_t ops{};
+  ops.start_unpack = [](void*, void* buffer, size_t) { return buffer; };
+  ops.packed_size = [](void*) { return size_t{3000}; };
+  ops.unpack = [](void* state, size_t offset, const void* source, size_t length) {
+    std::reverse_copy(static_cast<const unsigned char*>(source), static_cast<const unsigned char*>(source) + length,
+                      static_cast<unsigned char*>(state) + offset);
+    return UCS_OK;
+  };
+  ops.finish = [](void*) {};
+  ops.start_pack = [](void*, const void* buffer, size_t) { return const_cast<void*>(buffer); };
+  ops.pack = [](void*, size_t, void*, size_t) { return size_t{0}; };
+  ucp_datatype_t generic;
+  ASSERT_EQ(ucp_dt_create_generic(&ops, nullptr, &generic), UCS_OK);
+  EXPECT_EQ(receive(in.data(), 1, generic), UCS_OK);
+  EXPECT_TRUE(std::equal(in.begin(), in.end(), out.rbegin()));
+  ucp_dt_destroy(generic);
+}
+
 }  // namespace
