@@ -212,7 +212,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const Outgoing& message, const void* buffer, s
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(*ep.worker, wanted, kAmSend);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
@@ -255,10 +255,7 @@ ucs_status_ptr_t fetch(ucp_worker& worker, AmData& data, const Into& into, const
   Local local;
   if (ucs_status_t s = describe(function, into.datatype, into.buffer, into.count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(worker, wanted, kAmRecv);
-  if (request == nullptr) {
-    if (local.made != nullptr) tw_layout_destroy(local.made);
-    return pointer_of(UCS_ERR_NO_MEMORY);
-  }
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   local.call.outcome = &request->unpacked;
   request->info.length = data.length;
@@ -305,6 +302,8 @@ ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker, const ucp_am_ha
 
 ucs_status_t ucp_worker_set_am_handler(ucp_worker_h worker, uint16_t id, ucp_am_callback_t cb, void* arg, uint32_t flags) {
   if (worker == nullptr) return UCS_ERR_INVALID_PARAM;
+  constexpr uint64_t kFlags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  if (ucs_status_t s = check_mask("ucp_worker_set_am_handler", "flags", flags, kFlags); s != UCS_OK) return s;
   AmHandler handler;
   handler.worker = worker;
   handler.id = id;
@@ -335,6 +334,8 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void* header, s
 
 ucs_status_ptr_t ucp_am_send_nb(ucp_ep_h ep, uint16_t id, const void* buffer, size_t count, ucp_datatype_t datatype,
                                 ucp_send_callback_t cb, unsigned flags) {
+  constexpr unsigned kFlags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_RNDV;
+  if (ucs_status_t s = check_mask("ucp_am_send_nb", "flags", flags, kFlags); s != UCS_OK) return pointer_of(s);
   const Outgoing message{id, nullptr, 0, (flags & UCP_AM_SEND_FLAG_REPLY) != 0, flags_of(flags)};
   const Hold hold(*ep->worker);
   return send(*ep, message, buffer, count, datatype, wanted_send(cb), "ucp_am_send_nb");

@@ -186,6 +186,12 @@ ucs_status_t unpack_generic(const Generic& generic, void* buffer, size_t count, 
 
 }  // namespace
 
+ucs_status_ptr_t no_memory(Local& local) {
+  if (local.made != nullptr) tw_layout_destroy(local.made);
+  local.made = nullptr;
+  return pointer_of(UCS_ERR_NO_MEMORY);
+}
+
 ucs_status_t copy(ucp_worker& worker, const char* function, void* to, Span from) {
   if (from.length == 0) return UCS_OK;
   const tw_status status = tw_memory_copy(worker.context.context, to, from.address, from.length);

@@ -40,6 +40,9 @@ ucs_status_t copy(ucp_worker& worker, const char* function, void* to, Span from)
 ucs_status_t unpack_all(ucp_worker& worker, const char* function, ucp_datatype_t datatype, void* buffer, size_t count,
                         Span from);
 
+/// Its operation is not posted: there is no memory for the request.
+[[gnu::cold]] ucs_status_ptr_t no_memory(Local& local);
+
 extern char empty_buffer[8];
 
 }  // namespace thalweg::ucx

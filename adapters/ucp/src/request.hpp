@@ -105,6 +105,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool();
+  /// False: get() has none to give, and no memory for more.
+  bool reserve() { return free_ != nullptr || grow(); }
   Request* get() {
     if (free_ == nullptr && !grow()) return nullptr;
     Request* const request = free_;

@@ -252,7 +252,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(*ep.worker, wanted, kStreamSend);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
@@ -323,13 +323,15 @@ extern "C" {
 ucs_status_ptr_t ucp_stream_send_nbx(ucp_ep_h ep, const void* buffer, size_t count, const ucp_request_param_t* param) {
   constexpr uint32_t kKnown = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
   if (ucs_status_t s = check_fields("ucp_stream_send_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check_flags("ucp_stream_send_nbx", *param, 0); s != UCS_OK) return pointer_of(s);
   const ucp_datatype_t datatype = (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param->datatype : kBytes;
   const Hold hold(*ep->worker);
   return send(*ep, buffer, count, datatype, wanted_send(*param), "ucp_stream_send_nbx");
 }
 
 ucs_status_ptr_t ucp_stream_send_nb(ucp_ep_h ep, const void* buffer, size_t count, ucp_datatype_t datatype,
-                                    ucp_send_callback_t cb, unsigned) {
+                                    ucp_send_callback_t cb, unsigned flags) {
+  if (ucs_status_t s = check_mask("ucp_stream_send_nb", "flags", flags, 0); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return send(*ep, buffer, count, datatype, wanted_send(cb), "ucp_stream_send_nb");
 }
@@ -348,6 +350,7 @@ ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep, void* buffer, size_t count, si
 
 ucs_status_ptr_t ucp_stream_recv_nb(ucp_ep_h ep, void* buffer, size_t count, ucp_datatype_t datatype,
                                     ucp_stream_recv_callback_t cb, size_t* length, unsigned flags) {
+  if (ucs_status_t s = check_mask("ucp_stream_recv_nb", "flags", flags, kWaitAll); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return recv(*ep, buffer, count, datatype, (flags & kWaitAll) != 0, length, wanted_stream(cb), "ucp_stream_recv_nb");
 }
@@ -381,13 +384,15 @@ void ucp_stream_data_release(ucp_ep_h ep, void* data) {
   stream.lent.erase(at);
 }
 
-ssize_t ucp_stream_worker_poll(ucp_worker_h worker, ucp_stream_poll_ep_t* poll_eps, size_t max_eps, unsigned) {
+ssize_t ucp_stream_worker_poll(ucp_worker_h worker, ucp_stream_poll_ep_t* poll_eps, size_t max_eps, unsigned flags) {
+  if (ucs_status_t s = check_mask("ucp_stream_worker_poll", "flags", flags, 0); s != UCS_OK) return s;
   const Hold hold(*worker);
   size_t count = 0;
   for (Peer* peer : worker->peers) {
     if (count == max_eps) break;
-    if (peer->stream == nullptr || peer->stream->chunks.empty() || peer->handles.empty()) continue;
-    poll_eps[count++] = {peer->handles.front(), peer->handles.front()->user_data, 0, {}};
+    if (peer->stream == nullptr || peer->stream->chunks.empty()) continue;
+    const auto open = std::find_if(peer->handles.begin(), peer->handles.end(), [](const ucp_ep* one) { return !one->closed; });
+    if (open != peer->handles.end()) poll_eps[count++] = {*open, (*open)->user_data, 0, {}};
   }
   return static_cast<ssize_t>(count);
 }

@@ -512,4 +512,90 @@ TEST(Am, DataThatIsHereGoesIntoEveryDatatype) {
   ucp_dt_destroy(generic);
 }
 
+TEST(Stream, APollNamesAnEndpointThatIsNotClosed) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  char out = 1;
+  ucp_ep_h const first = w.b.ep;
+  w.b.connect(w.a);
+  EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, &out, 1, &none)), UCS_OK);
+  ucp_stream_poll_ep_t ready[2];
+  EXPECT_TRUE(w.until([&] { return ucp_stream_worker_poll(w.b.worker, ready, 2, 0) == 1; }));
+  // The close of the first waits for a message that nobody receives yet.
+  const auto big = random_bytes(3000000);
+  std::vector<unsigned char> in(big.size());
+  ucs_status_ptr_t send = ucp_tag_send_sync_nbx(first, big.data(), big.size(), 1, &none);
+  ucs_status_ptr_t close = ucp_ep_close_nb(first, UCP_EP_CLOSE_MODE_FLUSH);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(close));
+  ASSERT_EQ(ucp_stream_worker_poll(w.b.worker, ready, 2, 0), 1);
+  EXPECT_EQ(ready[0].ep, w.b.ep);
+  EXPECT_EQ(w.end(ucp_tag_recv_nbx(w.a.worker, in.data(), in.size(), 1, ~ucp_tag_t{0}, &none)), UCS_OK);
+  EXPECT_EQ(w.end(send), UCS_OK);
+  EXPECT_EQ(w.end(close), UCS_OK);
+}
+
+TEST(Am, UnknownFlagsAreRefused) {
+  World w;
+  w.connect();
+  const ucp_request_param_t unknown = flags(1u << 29);
+  const unsigned bit = 1u << 29;
+  char byte = 0;
+  size_t length = 0;
+  const auto ignore = [](void*, ucs_status_t) {};
+  const ucs_status_ptr_t refused = UCS_STATUS_PTR(UCS_ERR_UNSUPPORTED);
+  EXPECT_EQ(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, &byte, 1, &unknown), refused);
+  EXPECT_EQ(ucp_am_send_nb(w.a.ep, 1, &byte, 1, ucp_dt_make_contig(1), ignore, bit), refused);
+  EXPECT_EQ(ucp_worker_set_am_handler(w.a.worker, 1, nullptr, nullptr, bit), UCS_ERR_UNSUPPORTED);
+  EXPECT_EQ(ucp_stream_send_nbx(w.a.ep, &byte, 1, &unknown), refused);
+  EXPECT_EQ(ucp_stream_send_nb(w.a.ep, &byte, 1, ucp_dt_make_contig(1), ignore, bit), refused);
+  EXPECT_EQ(ucp_stream_recv_nbx(w.a.ep, &byte, 1, &length, &unknown), refused);
+  EXPECT_EQ(
+      ucp_stream_recv_nb(w.a.ep, &byte, 1, ucp_dt_make_contig(1), [](void*, ucs_status_t, size_t) {}, &length, bit), refused);
+  ucp_stream_poll_ep_t ready[1];
+  EXPECT_EQ(ucp_stream_worker_poll(w.a.worker, ready, 1, bit), UCS_ERR_UNSUPPORTED);
+  EXPECT_EQ(ucp_tag_send_nbx(w.a.ep, &byte, 1, 1, &unknown), refused);
+  EXPECT_EQ(ucp_tag_send_sync_nbx(w.a.ep, &byte, 1, 1, &unknown), refused);
+  EXPECT_EQ(ucp_tag_recv_nbx(w.a.worker, &byte, 1, 1, 1, &unknown), refused);
+  EXPECT_EQ(ucp_tag_msg_recv_nbx(w.a.worker, &byte, 1, nullptr, &unknown), refused);
+}
+
+TEST(Am, AnOlderHandlersReplyEndpointMayCloseWhileItsPayloadComes) {
+  struct Old {
+    int calls = 0;
+    ucp_ep_h reply = nullptr;
+    static ucs_status_t handle(void* arg, void*, size_t, ucp_ep_h reply, unsigned) {
+      ++static_cast<Old*>(arg)->calls;
+      static_cast<Old*>(arg)->reply = reply;
+      return UCS_OK;
+    }
+  };
+  const auto out = random_bytes(30000000);
+  const auto ignore = [](void*, ucs_status_t) {};
+  for (const uint32_t mode : {uint32_t{UCP_EP_CLOSE_MODE_FLUSH}, uint32_t{UCP_EP_CLOSE_MODE_FORCE}}) {
+    for (int steps = 0; steps < 8; ++steps) {
+      World w;
+      w.a.connect(w.b);
+      Old old;
+      ASSERT_EQ(ucp_worker_set_am_handler(w.b.worker, 9, Old::handle, &old, 0), UCS_OK);
+      const auto send = [&](size_t length) {
+        return ucp_am_send_nb(w.a.ep, 9, out.data(), length, ucp_dt_make_contig(1), ignore, UCP_AM_SEND_FLAG_REPLY);
+      };
+      EXPECT_EQ(w.end(send(1)), UCS_OK);
+      ASSERT_TRUE(w.until([&] { return old.calls == 1; }));
+      ASSERT_NE(old.reply, nullptr);
+      ucs_status_ptr_t big = send(out.size());
+      for (int i = 0; i < steps && old.calls == 1; ++i) w.progress();
+      if (old.calls == 1) {
+        EXPECT_EQ(w.end(ucp_ep_close_nb(old.reply, mode)), UCS_OK);
+      }
+      const ucs_status_t ended = w.end(big);
+      if (mode == UCP_EP_CLOSE_MODE_FLUSH) {
+        EXPECT_EQ(ended, UCS_OK);
+        EXPECT_TRUE(w.until([&] { return old.calls == 2; }));
+      }
+    }
+  }
+}
+
 }  // namespace
