@@ -52,6 +52,7 @@ void lose(Peer& peer, ucs_status_t status) {
   peer.lost = true;
   peer.why = status;
   lose_stream(peer);
+  if (!worker.peers.contains(&peer)) return;
   const std::vector<ucp_ep*> handles = peer.handles;
   for (ucp_ep* handle : handles) {
     // An error handler may close its handle and others, and the last one takes the peer away.

@@ -19,6 +19,8 @@ constexpr unsigned kWaitAll = UCP_STREAM_RECV_FLAG_WAITALL;
 /// A posted receive: where the next byte goes.
 struct Receive {
   Peer* peer;
+  const char* function;
+  ucs_status_t status = UCS_OK;  // of its copies
   std::vector<ucp_dt_iov_t> pieces;
   size_t piece = 0, offset = 0;
   size_t filled = 0, total = 0;
@@ -31,7 +33,8 @@ struct Receive {
     while (length != 0) {
       const ucp_dt_iov_t& at = pieces[piece];
       const size_t n = std::min(length, at.length - offset);
-      std::memcpy(static_cast<std::byte*>(at.buffer) + offset, from, n);
+      const ucs_status_t copied = copy(*peer->worker, function, static_cast<std::byte*>(at.buffer) + offset, {from, n});
+      if (copied != UCS_OK) status = copied;
       from += n;
       length -= n;
       offset += n;
@@ -124,6 +127,7 @@ void load(Peer& peer, Chunk& chunk) {
 
 /// From the chunks that are here to the receives that are posted, in order.
 void pump(Peer& peer) {
+  const ucp_worker& worker = *peer.worker;
   StreamState& stream = stream_of(peer);
   while (!stream.receives.empty() && !stream.chunks.empty()) {
     Chunk& chunk = stream.chunks.front();
@@ -139,8 +143,8 @@ void pump(Peer& peer) {
     }
     if (!receive.complete()) continue;
     stream.receives.pop_front();
-    end_receive(request, UCS_OK);
-    if (peer.stream == nullptr) return;
+    end_receive(request, receive.status);
+    if (!worker.peers.contains(&peer)) return;  // its callback closed the last endpoint
   }
 }
 
@@ -156,7 +160,7 @@ size_t take_at_once(Peer& peer, const std::byte* from, size_t length) {
     taken += n;
     if (!receive.complete()) continue;
     stream.receives.pop_front();
-    end_receive_later(request, UCS_OK);  // its callback may do what a handler may not
+    end_receive_later(request, receive.status);  // its callback may do what a handler may not
   }
   return taken;
 }
@@ -215,6 +219,7 @@ ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t dat
   if (ep.peer->lost) return pointer_of(ep.peer->why);
   auto receive = std::make_unique<Receive>();
   receive->peer = ep.peer;
+  receive->function = function;
   receive->all = all;
   if (ucs_status_t s = describe_receive(datatype, buffer, count, receive.get(), function); s != UCS_OK) return pointer_of(s);
   StreamState& stream = stream_of(*ep.peer);
@@ -231,6 +236,7 @@ ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t dat
   }
   const bool complete = receive->total == 0 || receive->complete();
   if (complete && length != nullptr) *length = receive->filled;
+  if (receive->status != UCS_OK) return pointer_of(receive->status);
   if (complete && !wanted.no_immediate) return nullptr;
   Request* const request = take(*ep.worker, wanted, kStreamRecv);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
@@ -280,8 +286,14 @@ ucs_status_t open_stream_handlers(ucp_worker& worker) {
 
 void lose_stream(Peer& peer) {
   if (peer.stream == nullptr) return;
-  const std::deque<Request*> receives = std::exchange(peer.stream->receives, {});
-  for (Request* request : receives) end_receive(*request, peer.why);
+  ucp_worker& worker = *peer.worker;
+  const ucs_status_t why = peer.why;
+  // A callback may cancel other receives, and close the last endpoint.
+  while (worker.peers.contains(&peer) && !peer.stream->receives.empty()) {
+    Request* const request = peer.stream->receives.front();
+    peer.stream->receives.pop_front();
+    end_receive(*request, why);
+  }
 }
 
 unsigned load_streams(ucp_worker& worker) {

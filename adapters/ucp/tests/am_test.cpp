@@ -9,6 +9,10 @@
 
 using namespace ucp_test;
 
+// A test asks for more than there is.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace {
 
 struct Arrived {
@@ -596,6 +600,55 @@ TEST(Am, AnOlderHandlersReplyEndpointMayCloseWhileItsPayloadComes) {
       }
     }
   }
+}
+
+/// Closes the endpoint in the callback of the first receive.
+struct Closer {
+  ucp_ep_h ep = nullptr;
+  int calls = 0;
+  ucs_status_ptr_t post(char* into) {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.user_data = this;
+    param.cb.recv_stream = [](void*, ucs_status_t, size_t, void* arg) {
+      auto& self = *static_cast<Closer*>(arg);
+      if (self.calls++ == 0) (void)ucp_ep_close_nb(self.ep, UCP_EP_CLOSE_MODE_FORCE);
+    };
+    return ucp_stream_recv_nbx(ep, into, 1, nullptr, &param);
+  }
+};
+
+TEST(Stream, ACallbackMayCloseTheEndpointWithReceivesPosted) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  Closer closer{w.b.ep};
+  char in[2];
+  // Large enough to come by a load, whose callback ends the receive.
+  const auto out = random_bytes(300000);
+  ucs_status_ptr_t first = closer.post(in), second = closer.post(in + 1);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(first) && UCS_PTR_IS_PTR(second));
+  ucs_status_ptr_t send = ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none);
+  EXPECT_EQ(w.end(first), UCS_OK);
+  EXPECT_EQ(w.end(second), UCS_ERR_CANCELED);
+  EXPECT_EQ(closer.calls, 2);
+  (void)w.end(send);
+}
+
+TEST(Stream, ACallbackMayCloseTheEndpointThatIsLost) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  char byte = 0, in[2];
+  size_t length = 0;
+  EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, &byte, 1, &none)), UCS_OK);
+  EXPECT_EQ(w.end(ucp_stream_recv_nbx(w.b.ep, in, 1, &length, &none)), UCS_OK);
+  Closer closer{w.b.ep};
+  ucs_status_ptr_t first = closer.post(in), second = closer.post(in + 1);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(first) && UCS_PTR_IS_PTR(second));
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+  EXPECT_LT(w.end(first), 0);
+  EXPECT_EQ(w.end(second), UCS_ERR_CANCELED);
 }
 
 }  // namespace
