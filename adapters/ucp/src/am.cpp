@@ -2,10 +2,12 @@
 #include "am.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "datatype.hpp"
 #include "endpoint.hpp"
@@ -16,6 +18,7 @@ namespace thalweg::ucx {
 
 AmData* make_data(size_t length, size_t alignment) {
   const size_t before = std::max<size_t>({sizeof(AmData), alignment, 64});
+  if (length > PTRDIFF_MAX - before) return nullptr;  // of a peer's message: no memory is that large, and the sum might wrap
   void* block = nullptr;
   if (posix_memalign(&block, std::max<size_t>(alignment, 64), before + length) != 0) return nullptr;
   AmData* const data = reinterpret_cast<AmData*>(static_cast<std::byte*>(block) + before) - 1;
@@ -23,6 +26,11 @@ AmData* make_data(size_t length, size_t alignment) {
 }
 
 void free_data(AmData& data) { std::free(data.block); }
+
+void end_data(AmData& data) {
+  data.taken = true;
+  if (!data.in_handler) free_data(data);
+}
 
 namespace {
 
@@ -33,33 +41,54 @@ struct Indirect {
 
 // ------------------------------------------------------------------------------------------------ arriving
 
+/// Calls a handler with a payload, which ends unless the handler keeps it. *kept: whether it does.
+template <class Call>
+ucs_status_t offer(AmData& data, bool* kept, const Call& call) {
+  data.in_handler = true;
+  const ucs_status_t status = call(address_of(data));
+  data.in_handler = false;
+  *kept = status == UCS_INPROGRESS && !data.taken;
+  if (!*kept) free_data(data);
+  return status;
+}
+
 /// An older handler's payload that was announced, on its way here.
 struct Fetch {
   AmHandler* handler;
   AmData* data;
-  ucp_ep_h reply;
+  ucp_ep_h reply;  // counted in its `pending`; NULL: none
 };
 
 void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   auto* const fetch = static_cast<Fetch*>(arg);
   AmData& data = *fetch->data;
-  ucs_status_t kept = UCS_OK;
-  if (status == TW_OK && fetch->handler->older != nullptr && !fetch->handler->worker->ending) {
-    kept = fetch->handler->older(fetch->handler->arg, address_of(data), data.length, fetch->reply, UCP_CB_PARAM_FLAG_DATA);
+  AmHandler& handler = *fetch->handler;
+  if (status == TW_OK && handler.older != nullptr && !handler.worker->ending) {
+    ucp_ep_h const reply = fetch->reply != nullptr && !fetch->reply->closed ? fetch->reply : nullptr;
+    bool kept;
+    (void)offer(data, &kept,
+                [&](void* address) { return handler.older(handler.arg, address, data.length, reply, UCP_CB_PARAM_FLAG_DATA); });
+  } else {
+    free_data(data);
   }
-  if (kept != UCS_INPROGRESS) free_data(data);
+  if (fetch->reply != nullptr && !handler.worker->ending) released(*fetch->reply);
   delete fetch;
 }
 
 void fetch_for_older(AmHandler& handler, const tw_am_message& message, ucp_ep_h reply) {
   AmData* const data = make_data(message.length, handler.worker->am_alignment);
   auto* const fetch = data != nullptr ? new (std::nothrow) Fetch{&handler, data, reply} : nullptr;
-  if (fetch == nullptr) return tell("an active message was dropped: no memory for its %zu bytes", message.length);
+  if (fetch == nullptr) {
+    if (data != nullptr) free_data(*data);
+    return tell("an active message was dropped: no memory for its %zu bytes", message.length);
+  }
+  if (reply != nullptr) ++reply->pending;  // the handle stays until the payload is here, closed or not
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.callback = fetched;
   options.arg = fetch;
   const tw_status status = tw_am_recv(message.descriptor, address_of(*data), message.length, &options, nullptr);
   if (status == TW_IN_PROGRESS) return;
+  if (status < 0) (void)tw_am_release(message.descriptor);
   fetched(fetch, TW_REQUEST_NONE, status, nullptr);
 }
 
@@ -70,12 +99,12 @@ tw_status announced(AmHandler& handler, const tw_am_message& message, const void
   if (data == nullptr) return TW_OK;  // dropped; its sender completes
   data->descriptor = message.descriptor;
   data->length = message.length;
-  data->in_handler = true;
   param.recv_attr |= UCP_AM_RECV_ATTR_FLAG_RNDV;
-  const ucs_status_t status = handler.callback(handler.arg, header, length, address_of(*data), message.length, &param);
-  data->in_handler = false;
-  if (status == UCS_INPROGRESS && !data->taken) return TW_IN_PROGRESS;
-  free_data(*data);
+  bool kept;
+  const ucs_status_t status = offer(*data, &kept, [&](void* address) {
+    return handler.callback(handler.arg, header, length, address, message.length, &param);
+  });
+  if (kept) return TW_IN_PROGRESS;
   if (status < 0) {
     tell(
         "an active message handler returned %d: the sender's request ends with UCS_OK all the same, because Thalweg tells a "
@@ -87,23 +116,22 @@ tw_status announced(AmHandler& handler, const tw_am_message& message, const void
 
 tw_status arrived(AmHandler& handler, const tw_am_message& message, const void* header, size_t length,
                   ucp_am_recv_param_t& param) {
-  void* data = const_cast<void*>(message.data);
-  AmData* copy = nullptr;
-  const bool misaligned = reinterpret_cast<uintptr_t>(data) % handler.worker->am_alignment != 0;
-  if ((handler.flags & UCP_AM_FLAG_PERSISTENT_DATA) != 0 || misaligned) {
-    copy = make_data(message.length, handler.worker->am_alignment);
-    if (copy == nullptr) return TW_OK;
-    data = address_of(*copy);
-    if (message.length != 0) std::memcpy(data, message.data, message.length);
-    param.recv_attr |= UCP_AM_RECV_ATTR_FLAG_DATA;
+  const auto call = [&](void* data) {
+    if (handler.older == nullptr) return handler.callback(handler.arg, header, length, data, message.length, &param);
+    const unsigned flags = (param.recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0 ? unsigned{UCP_CB_PARAM_FLAG_DATA} : 0u;
+    return handler.older(handler.arg, data, message.length, param.reply_ep, flags);
+  };
+  const bool misaligned = reinterpret_cast<uintptr_t>(message.data) % handler.worker->am_alignment != 0;
+  if ((handler.flags & UCP_AM_FLAG_PERSISTENT_DATA) == 0 && !misaligned) {
+    (void)call(const_cast<void*>(message.data));
+    return TW_OK;
   }
-  ucs_status_t status;
-  if (handler.older != nullptr) {
-    status = handler.older(handler.arg, data, message.length, param.reply_ep, copy != nullptr ? UCP_CB_PARAM_FLAG_DATA : 0);
-  } else {
-    status = handler.callback(handler.arg, header, length, data, message.length, &param);
-  }
-  if (copy != nullptr && status != UCS_INPROGRESS) free_data(*copy);
+  AmData* const copy = make_data(message.length, handler.worker->am_alignment);
+  if (copy == nullptr) return TW_OK;
+  if (message.length != 0) std::memcpy(address_of(*copy), message.data, message.length);
+  param.recv_attr |= UCP_AM_RECV_ATTR_FLAG_DATA;
+  bool kept;
+  (void)offer(*copy, &kept, call);
   return TW_OK;
 }
 
@@ -184,7 +212,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const Outgoing& message, const void* buffer, s
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(*ep.worker, wanted, kAmSend);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
@@ -197,16 +225,52 @@ uint32_t flags_of(unsigned flags) {
          ((flags & UCP_AM_SEND_FLAG_RNDV) != 0 ? unsigned{TW_OP_RENDEZVOUS} : 0u);
 }
 
-/// What ucp_am_recv_data_nbx does with a payload that is here already.
-ucs_status_ptr_t copy_out(AmData& data, void* buffer, size_t count, ucp_datatype_t datatype, const char* function) {
-  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG) {
-    return pointer_of(unsupported(function, "a datatype for data that is here already", "unpack it from its address"));
+/// The payload ends, received or not.
+void drop(AmData& data) {
+  if (data.descriptor != nullptr) (void)tw_am_release(std::exchange(data.descriptor, nullptr));
+  end_data(data);
+}
+
+/// Where ucp_am_recv_data_nbx puts a payload.
+struct Into {
+  void* buffer;
+  size_t count;
+  ucp_datatype_t datatype;
+};
+
+ucs_status_ptr_t copy_out(ucp_worker& worker, AmData& data, const Into& into, const Wanted& wanted, const char* function) {
+  const Span from{address_of(data), data.length};
+  if (ucs_status_t s = unpack_all(worker, function, into.datatype, into.buffer, into.count, from); s != UCS_OK) {
+    return pointer_of(s);
   }
-  const size_t room = count * (datatype >> UCP_DATATYPE_SHIFT);
-  const bool fits = data.length <= room;
-  if (fits && data.length != 0) std::memcpy(buffer, address_of(data), data.length);
-  free_data(data);
-  return fits ? nullptr : pointer_of(UCS_ERR_MESSAGE_TRUNCATED);
+  if (!wanted.no_immediate) return nullptr;
+  Request* const request = take(worker, wanted, kAmRecv);
+  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  request->info.length = data.length;
+  finish_later(*request, UCS_OK);
+  return handle_of(*request);
+}
+
+ucs_status_ptr_t fetch(ucp_worker& worker, AmData& data, const Into& into, const Wanted& wanted, const char* function) {
+  Local local;
+  if (ucs_status_t s = describe(function, into.datatype, into.buffer, into.count, &local); s != UCS_OK) return pointer_of(s);
+  Request* const request = take(worker, wanted, kAmRecv);
+  if (request == nullptr) return no_memory(local);
+  request->layout = local.made;
+  local.call.outcome = &request->unpacked;
+  request->info.length = data.length;
+  const tw_op_options* const options = options_for(*request, local.layout, 0);
+  const tw_status status = tw_am_recv(data.descriptor, local.buffer, local.length, options, &request->operation);
+  if (status >= 0) data.descriptor = nullptr;
+  return posted(*request, status, wanted, function);
+}
+
+/// Receives the payload, and ends it in any case.
+ucs_status_ptr_t recv_data(ucp_worker& worker, AmData& data, const Into& into, const Wanted& wanted, const char* function) {
+  ucs_status_ptr_t const request =
+      data.descriptor != nullptr ? fetch(worker, data, into, wanted, function) : copy_out(worker, data, into, wanted, function);
+  drop(data);
+  return request;
 }
 
 }  // namespace
@@ -238,6 +302,8 @@ ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker, const ucp_am_ha
 
 ucs_status_t ucp_worker_set_am_handler(ucp_worker_h worker, uint16_t id, ucp_am_callback_t cb, void* arg, uint32_t flags) {
   if (worker == nullptr) return UCS_ERR_INVALID_PARAM;
+  constexpr uint64_t kFlags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  if (ucs_status_t s = check_mask("ucp_worker_set_am_handler", "flags", flags, kFlags); s != UCS_OK) return s;
   AmHandler handler;
   handler.worker = worker;
   handler.id = id;
@@ -268,6 +334,8 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void* header, s
 
 ucs_status_ptr_t ucp_am_send_nb(ucp_ep_h ep, uint16_t id, const void* buffer, size_t count, ucp_datatype_t datatype,
                                 ucp_send_callback_t cb, unsigned flags) {
+  constexpr unsigned kFlags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_RNDV;
+  if (ucs_status_t s = check_mask("ucp_am_send_nb", "flags", flags, kFlags); s != UCS_OK) return pointer_of(s);
   const Outgoing message{id, nullptr, 0, (flags & UCP_AM_SEND_FLAG_REPLY) != 0, flags_of(flags)};
   const Hold hold(*ep->worker);
   return send(*ep, message, buffer, count, datatype, wanted_send(cb), "ucp_am_send_nb");
@@ -277,45 +345,28 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void* data_desc, void
                                       const ucp_request_param_t* param) {
   constexpr uint32_t kKnown =
       kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_RECV_INFO;
-  if (ucs_status_t s = check_fields("ucp_am_recv_data_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
-  const ucp_datatype_t datatype = (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param->datatype : kBytes;
   const Hold hold(*worker);
   AmData& data = data_of(data_desc);
+  ucs_status_t checked = check_fields("ucp_am_recv_data_nbx", *param, kKnown);
+  if (checked == UCS_OK) checked = check_flags("ucp_am_recv_data_nbx", *param, 0);
+  if (checked != UCS_OK) {
+    drop(data);
+    return pointer_of(checked);
+  }
+  const ucp_datatype_t datatype = (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param->datatype : kBytes;
   const size_t length = data.length;
-  const auto complete = [&] {
-    if ((param->op_attr_mask & UCP_OP_ATTR_FIELD_RECV_INFO) != 0) *param->recv_info.length = length;
-  };
-  const Wanted wanted = wanted_am(*param);
-  Local local;
-  if (data.descriptor != nullptr) {
-    if (ucs_status_t s = describe("ucp_am_recv_data_nbx", datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
+  const bool here = data.descriptor == nullptr;
+  ucs_status_ptr_t const request =
+      recv_data(*worker, data, {buffer, count, datatype}, wanted_am(*param), "ucp_am_recv_data_nbx");
+  if (here && !UCS_PTR_IS_ERR(request) && (param->op_attr_mask & UCP_OP_ATTR_FIELD_RECV_INFO) != 0) {
+    *param->recv_info.length = length;
   }
-  Request* const request = take(*worker, wanted, kAmRecv);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  request->layout = local.made;
-  request->info.length = length;
-  tw_status status = TW_OK;
-  if (data.descriptor == nullptr) {
-    const ucs_status_ptr_t copied = copy_out(data, buffer, count, datatype, "ucp_am_recv_data_nbx");
-    if (copied != nullptr) {
-      give_back(*request);
-      return copied;
-    }
-  } else {
-    status =
-        tw_am_recv(data.descriptor, local.buffer, local.length, options_for(*request, local.layout, 0), &request->operation);
-    data.taken = true;
-    if (!data.in_handler) free_data(data);
-  }
-  if (status == TW_OK) complete();
-  return posted(*request, status, wanted, "ucp_am_recv_data_nbx");
+  return request;
 }
 
 void ucp_am_data_release(ucp_worker_h worker, void* address) {
   const Hold hold(*worker);
-  AmData& data = data_of(address);
-  if (data.descriptor != nullptr) (void)tw_am_release(data.descriptor);
-  free_data(data);
+  drop(data_of(address));
 }
 
 }  // extern "C"

@@ -20,12 +20,14 @@ struct AmData {
   tw_am_data* descriptor;  // not fetched yet; NULL: the bytes are at the address
   size_t length;
   bool in_handler;
-  bool taken;  // in the handler
+  bool taken;  // in the handler: fetched or released
 };
 /// Room for length bytes, aligned. NULL: no memory.
 AmData* make_data(size_t length, size_t alignment);
 inline void* address_of(AmData& data) { return &data + 1; }
 inline AmData& data_of(void* address) { return *(static_cast<AmData*>(address) - 1); }
 void free_data(AmData& data);
+/// The user is done with it. In its handler it is freed once that returns.
+void end_data(AmData& data);
 
 }  // namespace thalweg::ucx

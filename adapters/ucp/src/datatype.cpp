@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "status.hpp"
+#include "worker.hpp"
 
 namespace thalweg::ucx {
 
@@ -34,6 +35,8 @@ struct Use {
   uint64_t carry_offset = 0;
   size_t carried = 0;
   std::byte carry[kElement];
+  ucs_status_t* outcome;
+  ucs_status_t why = UCS_OK;  // the user's last word about bytes that it did not take
 
   size_t take_rest(void* dest, size_t max_length) {
     const size_t n = std::min(max_length, rest_end - rest_at);
@@ -49,6 +52,7 @@ tw_status start(void* arg, const void* buffer, size_t, int direction, void** sta
   auto* const use = new (std::nothrow) Use;
   if (use == nullptr) return TW_ERR_NO_MEMORY;
   use->ops = &generic.ops;
+  use->outcome = direction == TW_LAYOUT_UNPACK ? call.outcome : nullptr;
   use->state = direction == TW_LAYOUT_PACK ? generic.ops.start_pack(generic.context, call.buffer, call.count)
                                            : generic.ops.start_unpack(generic.context, call.buffer, call.count);
   *state = use;
@@ -70,15 +74,17 @@ int64_t pack(void* state, uint64_t offset, void* dest, size_t max_length) {
   return static_cast<int64_t>(use.take_rest(dest, max_length));
 }
 
-ucs_status_t unpack_whole(const Use& use, uint64_t offset, const void* source, size_t length) {
-  return use.ops->unpack(use.state, offset, source, length);
+bool unpack_whole(Use& use, uint64_t offset, const void* source, size_t length) {
+  const ucs_status_t status = use.ops->unpack(use.state, offset, source, length);
+  if (status != UCS_OK) use.why = status;
+  return status == UCS_OK;
 }
 
 /// Completes the element that was carried over. *used: how many bytes of the source went there.
 bool finish_carry(Use& use, const std::byte* source, size_t length, size_t* used) {
   for (size_t n = 1; n <= length && use.carried < Use::kElement; ++n) {
     use.carry[use.carried++] = source[n - 1];
-    if (unpack_whole(use, use.carry_offset, use.carry, use.carried) != UCS_OK) continue;
+    if (!unpack_whole(use, use.carry_offset, use.carry, use.carried)) continue;
     use.carried = 0;
     *used = n;
     return true;
@@ -87,35 +93,42 @@ bool finish_carry(Use& use, const std::byte* source, size_t length, size_t* used
   return use.carried < Use::kElement;  // else no such element: an error
 }
 
-/// Unpacks what are whole elements, and carries the others over.
-ucs_status_t unpack_most(Use& use, uint64_t offset, const std::byte* source, size_t length) {
-  const ucs_status_t status = unpack_whole(use, offset, source, length);
-  if (status == UCS_OK) return UCS_OK;
-  for (size_t cut = 1; cut < Use::kElement && cut <= length; ++cut) {
-    if (cut != length && unpack_whole(use, offset, source, length - cut) != UCS_OK) continue;
+/// Unpacks what are whole elements, and carries the others over. What may be carried is copied first: over shared memory the sender
+/// can still change it.
+bool unpack_most(Use& use, uint64_t offset, const std::byte* source, size_t length) {
+  std::byte tail[Use::kElement - 1];
+  const size_t last = std::min(length, sizeof tail);
+  std::memcpy(tail, source + length - last, last);
+  if (unpack_whole(use, offset, source, length)) return true;
+  for (size_t cut = 1; cut <= last; ++cut) {
+    if (cut != length && !unpack_whole(use, offset, source, length - cut)) continue;
     use.carry_offset = offset + length - cut;
     use.carried = cut;
-    std::memcpy(use.carry, source + length - cut, cut);
-    return UCS_OK;
+    std::memcpy(use.carry, tail + last - cut, cut);
+    return true;
   }
-  return status;
+  return false;
+}
+
+tw_status fail_unpack(Use& use) {
+  if (use.outcome != nullptr) *use.outcome = use.why;
+  return use.why == UCS_ERR_NO_MEMORY ? TW_ERR_NO_MEMORY : TW_ERR_INVALID;
 }
 
 tw_status unpack(void* state, uint64_t offset, const void* source, size_t length) {
   Use& use = *static_cast<Use*>(state);
   const auto* const bytes = static_cast<const std::byte*>(source);
   size_t used = 0;
-  if (use.carried != 0 && !finish_carry(use, bytes, length, &used)) return TW_ERR_INVALID;
-  if (used == length) return TW_OK;
-  const ucs_status_t status = unpack_most(use, offset + used, bytes + used, length - used);
-  if (status == UCS_OK) return TW_OK;
-  return status == UCS_ERR_NO_MEMORY ? TW_ERR_NO_MEMORY : TW_ERR_INVALID;
+  if (use.carried != 0 && !finish_carry(use, bytes, length, &used)) return fail_unpack(use);
+  if (used == length || unpack_most(use, offset + used, bytes + used, length - used)) return TW_OK;
+  return fail_unpack(use);
 }
 
 void finish_use(void* state) {
   Use* const use = static_cast<Use*>(state);
-  if (use->carried != 0) {
-    tell("unpack of a generic datatype did not take the last %zu bytes of a message: it ends within an element", use->carried);
+  if (use->carried != 0) {  // the message ends within an element, or the user refused its end
+    tell("unpack of a generic datatype did not take the last %zu bytes of a message (%d)", use->carried, use->why);
+    if (use->outcome != nullptr) *use->outcome = use->why != UCS_OK ? use->why : UCS_ERR_INVALID_PARAM;
   }
   use->ops->finish(use->state);
   delete use;
@@ -150,7 +163,61 @@ ucs_status_t describe_iov(const char* function, const ucp_dt_iov_t* iov, size_t 
   return status == TW_OK ? UCS_OK : failed(function, status);
 }
 
+ucs_status_t refuse(const char* function) {
+  return unsupported(function, "a datatype that is neither contiguous, iov nor generic",
+                     "describe the buffer as UCP_DATATYPE_IOV");
+}
+
+size_t total_of(const ucp_dt_iov_t* iov, size_t count) {
+  size_t total = 0;
+  for (size_t i = 0; i < count; ++i) total += iov[i].length;
+  return total;
+}
+
+ucs_status_t unpack_generic(const Generic& generic, void* buffer, size_t count, Span from) {
+  void* const state = generic.ops.start_unpack(generic.context, buffer, count);
+  ucs_status_t status = UCS_ERR_MESSAGE_TRUNCATED;
+  if (from.length <= generic.ops.packed_size(state)) {
+    status = from.length != 0 ? generic.ops.unpack(state, 0, from.address, from.length) : UCS_OK;
+  }
+  generic.ops.finish(state);
+  return status;
+}
+
 }  // namespace
+
+ucs_status_ptr_t no_memory(Local& local) {
+  if (local.made != nullptr) tw_layout_destroy(local.made);
+  local.made = nullptr;
+  return pointer_of(UCS_ERR_NO_MEMORY);
+}
+
+ucs_status_t copy(ucp_worker& worker, const char* function, void* to, Span from) {
+  if (from.length == 0) return UCS_OK;
+  const tw_status status = tw_memory_copy(worker.context.context, to, from.address, from.length);
+  return status == TW_OK ? UCS_OK : failed(function, status);
+}
+
+ucs_status_t unpack_all(ucp_worker& worker, const char* function, ucp_datatype_t datatype, void* buffer, size_t count,
+                        Span from) {
+  const ucp_datatype_t kind = datatype & UCP_DATATYPE_CLASS_MASK;
+  if (kind == UCP_DATATYPE_GENERIC) return unpack_generic(*generic_of(datatype), buffer, count, from);
+  if (kind == UCP_DATATYPE_CONTIG) {
+    if (from.length > count * (datatype >> UCP_DATATYPE_SHIFT)) return UCS_ERR_MESSAGE_TRUNCATED;
+    return copy(worker, function, buffer, from);
+  }
+  if (kind != UCP_DATATYPE_IOV) return refuse(function);
+  const auto* iov = static_cast<const ucp_dt_iov_t*>(buffer);
+  if (from.length > total_of(iov, count)) return UCS_ERR_MESSAGE_TRUNCATED;
+  const auto* at = static_cast<const std::byte*>(from.address);
+  for (size_t left = from.length; left != 0; ++iov) {
+    const size_t n = std::min(iov->length, left);
+    if (ucs_status_t s = copy(worker, function, iov->buffer, {at, n}); s != UCS_OK) return s;
+    at += n;
+    left -= n;
+  }
+  return UCS_OK;
+}
 
 ucs_status_t describe(const char* function, ucp_datatype_t datatype, const void* buffer, size_t count, Local* into) {
   into->buffer = empty_buffer;
@@ -162,13 +229,12 @@ ucs_status_t describe(const char* function, ucp_datatype_t datatype, const void*
     case UCP_DATATYPE_IOV:
       return describe_iov(function, static_cast<const ucp_dt_iov_t*>(buffer), count, into);
     case UCP_DATATYPE_GENERIC:
-      into->call = {const_cast<void*>(buffer), count};
+      into->call = {const_cast<void*>(buffer), count, nullptr};
       into->buffer = &into->call;
       into->layout = generic_of(datatype)->layout;
       return UCS_OK;
     default:
-      return unsupported(function, "a datatype that is neither contiguous, iov nor generic",
-                         "describe the buffer as UCP_DATATYPE_IOV");
+      return refuse(function);
   }
 }
 

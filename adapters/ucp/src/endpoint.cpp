@@ -46,14 +46,13 @@ void end_connection(Peer& peer) {
   delete_peer(peer);
 }
 
-void on_lost(void* arg, tw_endpoint*, tw_status why) {
-  Peer& peer = *static_cast<Peer*>(arg);
+void lose(Peer& peer, ucs_status_t status) {
   ucp_worker& worker = *peer.worker;
   if (worker.ending) return;
   peer.lost = true;
-  peer.why = status_of(why);
-  const ucs_status_t status = peer.why;
+  peer.why = status;
   lose_stream(peer);
+  if (!worker.peers.contains(&peer)) return;
   const std::vector<ucp_ep*> handles = peer.handles;
   for (ucp_ep* handle : handles) {
     // An error handler may close its handle and others, and the last one takes the peer away.
@@ -63,6 +62,8 @@ void on_lost(void* arg, tw_endpoint*, tw_status why) {
   }
   if (worker.peers.contains(&peer) && peer.handles.empty()) end_connection(peer);
 }
+
+void on_lost(void* arg, tw_endpoint*, tw_status why) { lose(*static_cast<Peer*>(arg), status_of(why)); }
 
 tw_endpoint_options options_of(ucp_worker& worker, Peer& peer) {
   tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
@@ -210,6 +211,7 @@ ucs_status_ptr_t close_by_force(ucp_ep& handle) {
 
 ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted, const char* function) {
   ucp_worker& worker = *handle.worker;
+  cancel_receives(handle);  // the peer may never send what they wait for
   if (force || handle.peer == nullptr) {
     Request* const request = wanted.no_immediate ? take(worker, wanted, kClose) : nullptr;
     close_by_force(handle);
@@ -261,6 +263,13 @@ bool step(Request& request, ucs_status_t* status) {
 }
 
 }  // namespace
+
+void break_connection(Peer& peer, ucs_status_t why) {
+  (void)tw_endpoint_close(peer.endpoint, TW_CLOSE_FORCE, nullptr);
+  peer.endpoint = nullptr;  // what is posted to it from here on is refused
+  for (ucp_ep* handle : peer.handles) handle->endpoint = nullptr;
+  lose(peer, why);
+}
 
 ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
   auto* peer = static_cast<Peer*>(tw_endpoint_user(endpoint));

@@ -52,6 +52,9 @@ struct Peer {
 
 /// The handle that the peer behind an endpoint of Thalweg is known by, made where there is none: reply endpoints. NULL: it is gone.
 ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint);
+/// This side ends a connection that cannot go on: what is pending ends, then the error handlers are called, as for a lost peer.
+/// From progress, outside of handlers.
+void break_connection(Peer& peer, ucs_status_t why);
 /// An operation without a handle any more: the last one frees the closed handle.
 void released(ucp_ep& handle);
 /// Closes that may have become complete.

@@ -106,7 +106,7 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
     return nullptr;
   request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
   request->pooled = wanted.memory == nullptr;
-  request->released = request->muted = request->told = request->fetches = false;
+  request->released = request->muted = request->told = request->fetches = request->later = false;
   request->kind = kind;
   request->worker = &worker;
   request->endpoint = nullptr;
@@ -116,6 +116,7 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
   request->user_data = wanted.user_data;
   request->layout = nullptr;
   request->extra = nullptr;
+  request->unpacked = UCS_OK;
   request->info = {0, 0};
   return request;
 }
@@ -154,6 +155,8 @@ void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
   Request& request = *static_cast<Request*>(arg);
   request.info = {info->tag, info->length};
   ucs_status_t mine = status_of(status);
+  // What the user's functions said tells more than that they failed.
+  if (request.unpacked != UCS_OK && (status == TW_OK || status == TW_ERR_INVALID)) mine = request.unpacked;
   // This side closed by force: UCX calls that canceled.
   if (status == TW_ERR_CLOSED && request.endpoint != nullptr && request.endpoint->closed) mine = UCS_ERR_CANCELED;
   finish(request, mine);
@@ -162,7 +165,8 @@ void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
 void finish_later(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
   request.next = nullptr;
-  request.extra = reinterpret_cast<void*>(static_cast<intptr_t>(status));
+  request.later = true;
+  request.ends_with = status;
   worker.chores = true;
   *worker.later_end = &request;
   worker.later_end = &request.next;
@@ -186,13 +190,14 @@ ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted
   ucp_ep* const endpoint = request.endpoint;
   leave_ledger(request, UCS_OK);
   if (status == TW_OK && wanted.no_immediate) {
-    finish_later(request, UCS_OK);
+    finish_later(request, request.unpacked);
     return handle_of(request);
   }
   request.endpoint = nullptr;
+  const ucs_status_t unpacked = request.unpacked;
   give_back(request);
   if (endpoint != nullptr) released(*endpoint);
-  if (status == TW_OK) return nullptr;
+  if (status == TW_OK) return unpacked == UCS_OK ? nullptr : pointer_of(unpacked);
   return pointer_of(refused(status, function));
 }
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "status.hpp"
 #include "ucx.hpp"
 
 namespace thalweg::ucx {
@@ -52,6 +53,9 @@ struct Request {
   void* extra;               // of its kind: a close's endpoint, a stream's receive
   uint64_t get;              // its number in the peer's ledger
   bool fetches;              // is in the ledger
+  bool later;                // has ended: the next progress tells, with ends_with
+  ucs_status_t ends_with;
+  ucs_status_t unpacked;  // what a generic datatype said of the bytes that it got
 };
 inline constexpr size_t kRequestBytes = 160;
 static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);
@@ -101,6 +105,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool();
+  /// False: get() has none to give, and no memory for more.
+  bool reserve() { return free_ != nullptr || grow(); }
   Request* get() {
     if (free_ == nullptr && !grow()) return nullptr;
     Request* const request = free_;
@@ -143,5 +149,9 @@ inline constexpr uint32_t kCommonFields =
     UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
     UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FLAG_FAST_CMPL | UCP_OP_ATTR_FLAG_MULTI_SEND;
 ucs_status_t check_fields(const char* function, const ucp_request_param_t& param, uint32_t known);
+/// The same of its flags, where it has some.
+inline ucs_status_t check_flags(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  return (param.op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS) != 0 ? check_mask(function, "flags", param.flags, known) : UCS_OK;
+}
 
 }  // namespace thalweg::ucx

@@ -59,6 +59,7 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
   Request* const request = take_for(target.ep, wanted, verb == Verb::put ? kPut : kGet);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->layout = local.made;
+  local.call.outcome = &request->unpacked;
   if (verb == Verb::get) enter_ledger(*request);
   const tw_op_options* const options = options_for(*request, local.layout, 0);
   tw_endpoint* const endpoint = target.ep.endpoint;

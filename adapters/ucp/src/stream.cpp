@@ -19,6 +19,8 @@ constexpr unsigned kWaitAll = UCP_STREAM_RECV_FLAG_WAITALL;
 /// A posted receive: where the next byte goes.
 struct Receive {
   Peer* peer;
+  const char* function;
+  ucs_status_t status = UCS_OK;  // of its copies
   std::vector<ucp_dt_iov_t> pieces;
   size_t piece = 0, offset = 0;
   size_t filled = 0, total = 0;
@@ -31,7 +33,8 @@ struct Receive {
     while (length != 0) {
       const ucp_dt_iov_t& at = pieces[piece];
       const size_t n = std::min(length, at.length - offset);
-      std::memcpy(static_cast<std::byte*>(at.buffer) + offset, from, n);
+      const ucs_status_t copied = copy(*peer->worker, function, static_cast<std::byte*>(at.buffer) + offset, {from, n});
+      if (copied != UCS_OK) status = copied;
       from += n;
       length -= n;
       offset += n;
@@ -58,7 +61,26 @@ void end_receive(Request& request, ucs_status_t status) {
   finish(request, status);
 }
 
+void end_receive_later(Request& request, ucs_status_t status) {
+  const std::unique_ptr<Receive> receive(&receive_of(request));
+  request.info.length = receive->filled;
+  request.extra = nullptr;
+  finish_later(request, status);
+}
+
 void pump(Peer& peer);
+
+void step_later(Peer& peer) {
+  peer.worker->streams.push_back(&peer);
+  peer.worker->chores = true;
+}
+
+/// Bytes of the stream cannot be had, and those behind them have no meaning without: the connection ends.
+void break_stream(Peer& peer, ucs_status_t why, size_t length) {
+  tell("%zu bytes of a stream could not be received (%d): its connection ends", length, why);
+  stream_of(peer).broken = why;
+  step_later(peer);
+}
 
 /// A chunk's bytes on their way into memory of ours.
 struct Load {
@@ -73,8 +95,10 @@ void loaded(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   Chunk* chunk = nullptr;
   if (alive && !load->peer->stream->chunks.empty()) chunk = &load->peer->stream->chunks.front();
   if (chunk == nullptr || chunk->data != load->data) return free_data(*load->data);  // lost meanwhile
-  if (status != TW_OK) {  // the peer is lost, which lose_stream() tells
+  if (status != TW_OK) {
     free_data(*std::exchange(chunk->data, nullptr));
+    const bool lost = status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED;  // which lose_stream() tells
+    if (!lost) break_stream(*load->peer, status_of(status), chunk->length);
     return;
   }
   chunk->here = true;
@@ -83,21 +107,27 @@ void loaded(void* arg, tw_request, tw_status status, const tw_recv_info*) {
 
 /// Fetches the first chunk.
 void load(Peer& peer, Chunk& chunk) {
-  if (chunk.descriptor == nullptr) return;
-  chunk.data = make_data(chunk.length, 1);
-  auto* const arg = chunk.data != nullptr ? new (std::nothrow) Load{&peer, peer.worker, chunk.data} : nullptr;
-  if (arg == nullptr) return tell("no memory for %zu bytes of a stream", chunk.length);
+  if (chunk.descriptor == nullptr || stream_of(peer).broken != UCS_OK) return;
+  AmData* const data = make_data(chunk.length, 1);
+  auto* const arg = data != nullptr ? new (std::nothrow) Load{&peer, peer.worker, data} : nullptr;
+  if (arg == nullptr) {
+    if (data != nullptr) free_data(*data);
+    return break_stream(peer, UCS_ERR_NO_MEMORY, chunk.length);
+  }
+  chunk.data = data;
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.callback = loaded;
   options.arg = arg;
   tw_am_data* const descriptor = std::exchange(chunk.descriptor, nullptr);
-  const tw_status status = tw_am_recv(descriptor, address_of(*chunk.data), chunk.length, &options, nullptr);
-  if (status == TW_OK) loaded(arg, TW_REQUEST_NONE, status, nullptr);
-  if (status < 0) delete arg;
+  const tw_status status = tw_am_recv(descriptor, address_of(*data), chunk.length, &options, nullptr);
+  if (status == TW_IN_PROGRESS) return;
+  if (status < 0) (void)tw_am_release(descriptor);  // it could not be asked for
+  loaded(arg, TW_REQUEST_NONE, status, nullptr);
 }
 
 /// From the chunks that are here to the receives that are posted, in order.
 void pump(Peer& peer) {
+  const ucp_worker& worker = *peer.worker;
   StreamState& stream = stream_of(peer);
   while (!stream.receives.empty() && !stream.chunks.empty()) {
     Chunk& chunk = stream.chunks.front();
@@ -113,8 +143,8 @@ void pump(Peer& peer) {
     }
     if (!receive.complete()) continue;
     stream.receives.pop_front();
-    end_receive(request, UCS_OK);
-    if (peer.stream == nullptr) return;
+    end_receive(request, receive.status);
+    if (!worker.peers.contains(&peer)) return;  // its callback closed the last endpoint
   }
 }
 
@@ -130,9 +160,7 @@ size_t take_at_once(Peer& peer, const std::byte* from, size_t length) {
     taken += n;
     if (!receive.complete()) continue;
     stream.receives.pop_front();
-    finish_later(request, UCS_OK);  // its callback may do what a handler may not
-    request.info.length = receive.filled;
-    delete &receive;
+    end_receive_later(request, receive.status);  // its callback may do what a handler may not
   }
   return taken;
 }
@@ -148,17 +176,19 @@ tw_status on_bytes(void* arg, const tw_am_message* message) {
   if (message->data != nullptr && stream.chunks.empty()) {
     taken = take_at_once(peer, static_cast<const std::byte*>(message->data), message->length);
   }
-  if (taken == message->length) return TW_OK;
+  if (taken == message->length || stream.broken != UCS_OK) return TW_OK;
   if (taken == 0) {
     stream.chunks.push_back({message->descriptor, nullptr, message->length, 0, false});
     if (!stream.receives.empty() && stream.chunks.size() == 1) {
-      worker.streams.push_back(&peer);
-      worker.chores = true;
+      step_later(peer);
     }
     return TW_IN_PROGRESS;
   }
   AmData* const rest = make_data(message->length - taken, 1);
-  if (rest == nullptr) return TW_OK;
+  if (rest == nullptr) {
+    break_stream(peer, UCS_ERR_NO_MEMORY, message->length - taken);
+    return TW_OK;
+  }
   std::memcpy(address_of(*rest), static_cast<const std::byte*>(message->data) + taken, message->length - taken);
   stream.chunks.push_back({nullptr, rest, message->length - taken, 0, true});
   return TW_OK;
@@ -185,12 +215,15 @@ ucs_status_t describe_receive(ucp_datatype_t datatype, void* buffer, size_t coun
 
 ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t datatype, bool all, size_t* length,
                       const Wanted& wanted, const char* function) {
-  if (ep.peer == nullptr || ep.peer->lost) return pointer_of(ep.peer != nullptr ? ep.peer->why : UCS_ERR_NOT_CONNECTED);
+  if (ep.peer == nullptr || ep.closed) return pointer_of(UCS_ERR_NOT_CONNECTED);
+  if (ep.peer->lost) return pointer_of(ep.peer->why);
   auto receive = std::make_unique<Receive>();
   receive->peer = ep.peer;
+  receive->function = function;
   receive->all = all;
   if (ucs_status_t s = describe_receive(datatype, buffer, count, receive.get(), function); s != UCS_OK) return pointer_of(s);
   StreamState& stream = stream_of(*ep.peer);
+  if (stream.broken != UCS_OK) return pointer_of(stream.broken);
   // What is here already.
   while (stream.receives.empty() && !stream.chunks.empty() && stream.chunks.front().here && receive->filled < receive->total) {
     Chunk& chunk = stream.chunks.front();
@@ -203,6 +236,7 @@ ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t dat
   }
   const bool complete = receive->total == 0 || receive->complete();
   if (complete && length != nullptr) *length = receive->filled;
+  if (receive->status != UCS_OK) return pointer_of(receive->status);
   if (complete && !wanted.no_immediate) return nullptr;
   Request* const request = take(*ep.worker, wanted, kStreamRecv);
   if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
@@ -224,7 +258,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(*ep.worker, wanted, kStreamSend);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
@@ -252,25 +286,44 @@ ucs_status_t open_stream_handlers(ucp_worker& worker) {
 
 void lose_stream(Peer& peer) {
   if (peer.stream == nullptr) return;
-  const std::deque<Request*> receives = std::exchange(peer.stream->receives, {});
-  for (Request* request : receives) end_receive(*request, peer.why);
+  ucp_worker& worker = *peer.worker;
+  const ucs_status_t why = peer.why;
+  // A callback may cancel other receives, and close the last endpoint.
+  while (worker.peers.contains(&peer) && !peer.stream->receives.empty()) {
+    Request* const request = peer.stream->receives.front();
+    peer.stream->receives.pop_front();
+    end_receive(*request, why);
+  }
 }
 
 unsigned load_streams(ucp_worker& worker) {
   const std::vector<Peer*> streams = std::exchange(worker.streams, {});
   for (Peer* peer : streams) {
-    if (worker.peers.contains(peer) && peer->stream != nullptr && !peer->lost) pump(*peer);
+    if (!worker.peers.contains(peer) || peer->stream == nullptr || peer->lost) continue;
+    if (peer->stream->broken != UCS_OK) {
+      break_connection(*peer, peer->stream->broken);
+    } else {
+      pump(*peer);
+    }
   }
   return static_cast<unsigned>(streams.size());
 }
 
 void cancel_stream(Request& request) {
-  if (request.extra == nullptr) return;
+  if (request.extra == nullptr) return;  // has ended; the next progress tells
   StreamState& stream = stream_of(*receive_of(request).peer);
   if (receive_of(request).filled != 0) return;  // too late
   std::erase(stream.receives, &request);
-  delete &receive_of(request);
-  finish_later(request, UCS_ERR_CANCELED);
+  end_receive_later(request, UCS_ERR_CANCELED);
+}
+
+void cancel_receives(ucp_ep& handle) {
+  if (handle.peer == nullptr || handle.peer->stream == nullptr) return;
+  std::erase_if(handle.peer->stream->receives, [&](Request* request) {
+    if (request->endpoint != &handle) return false;
+    end_receive_later(*request, UCS_ERR_CANCELED);
+    return true;
+  });
 }
 
 }  // namespace thalweg::ucx
@@ -282,13 +335,15 @@ extern "C" {
 ucs_status_ptr_t ucp_stream_send_nbx(ucp_ep_h ep, const void* buffer, size_t count, const ucp_request_param_t* param) {
   constexpr uint32_t kKnown = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
   if (ucs_status_t s = check_fields("ucp_stream_send_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check_flags("ucp_stream_send_nbx", *param, 0); s != UCS_OK) return pointer_of(s);
   const ucp_datatype_t datatype = (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param->datatype : kBytes;
   const Hold hold(*ep->worker);
   return send(*ep, buffer, count, datatype, wanted_send(*param), "ucp_stream_send_nbx");
 }
 
 ucs_status_ptr_t ucp_stream_send_nb(ucp_ep_h ep, const void* buffer, size_t count, ucp_datatype_t datatype,
-                                    ucp_send_callback_t cb, unsigned) {
+                                    ucp_send_callback_t cb, unsigned flags) {
+  if (ucs_status_t s = check_mask("ucp_stream_send_nb", "flags", flags, 0); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return send(*ep, buffer, count, datatype, wanted_send(cb), "ucp_stream_send_nb");
 }
@@ -307,6 +362,7 @@ ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep, void* buffer, size_t count, si
 
 ucs_status_ptr_t ucp_stream_recv_nb(ucp_ep_h ep, void* buffer, size_t count, ucp_datatype_t datatype,
                                     ucp_stream_recv_callback_t cb, size_t* length, unsigned flags) {
+  if (ucs_status_t s = check_mask("ucp_stream_recv_nb", "flags", flags, kWaitAll); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return recv(*ep, buffer, count, datatype, (flags & kWaitAll) != 0, length, wanted_stream(cb), "ucp_stream_recv_nb");
 }
@@ -320,7 +376,8 @@ ucs_status_ptr_t ucp_stream_recv_data_nb(ucp_ep_h ep, size_t* length) {
   if (!chunk.here) {
     load(*ep->peer, stream.chunks.front());
     chunk = stream.chunks.front();
-    if (!chunk.here) return nullptr;  // after progress
+    if (stream.broken != UCS_OK) return pointer_of(stream.broken);
+    if (!chunk.here) return chunk.data == nullptr && ep->peer->lost ? pointer_of(ep->peer->why) : nullptr;  // after progress
   }
   stream.chunks.pop_front();
   void* const address = static_cast<std::byte*>(address_of(*chunk.data)) + chunk.used;
@@ -339,13 +396,15 @@ void ucp_stream_data_release(ucp_ep_h ep, void* data) {
   stream.lent.erase(at);
 }
 
-ssize_t ucp_stream_worker_poll(ucp_worker_h worker, ucp_stream_poll_ep_t* poll_eps, size_t max_eps, unsigned) {
+ssize_t ucp_stream_worker_poll(ucp_worker_h worker, ucp_stream_poll_ep_t* poll_eps, size_t max_eps, unsigned flags) {
+  if (ucs_status_t s = check_mask("ucp_stream_worker_poll", "flags", flags, 0); s != UCS_OK) return s;
   const Hold hold(*worker);
   size_t count = 0;
   for (Peer* peer : worker->peers) {
     if (count == max_eps) break;
-    if (peer->stream == nullptr || peer->stream->chunks.empty() || peer->handles.empty()) continue;
-    poll_eps[count++] = {peer->handles.front(), peer->handles.front()->user_data, 0, {}};
+    if (peer->stream == nullptr || peer->stream->chunks.empty()) continue;
+    const auto open = std::find_if(peer->handles.begin(), peer->handles.end(), [](const ucp_ep* one) { return !one->closed; });
+    if (open != peer->handles.end()) poll_eps[count++] = {*open, (*open)->user_data, 0, {}};
   }
   return static_cast<ssize_t>(count);
 }

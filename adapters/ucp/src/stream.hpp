@@ -23,13 +23,16 @@ struct StreamState {
   std::deque<Chunk> chunks;
   std::deque<Request*> receives;
   std::unordered_map<void*, AmData*> lent;  // by ucp_stream_recv_data_nb
+  ucs_status_t broken = UCS_OK;             // bytes of it are lost: its connection ends in the next progress
 };
 
 ucs_status_t open_stream_handlers(ucp_worker& worker);
-/// Fetches what arrived for receives that wait; outside of handlers.
+/// Fetches what arrived for receives that wait, and ends the connections of broken streams; outside of handlers.
 unsigned load_streams(ucp_worker& worker);
 /// The peer is lost: receives end.
 void lose_stream(Peer& peer);
 void cancel_stream(Request& request);
+/// The handle is being closed: its receives end as canceled, in the next progress.
+void cancel_receives(ucp_ep& handle);
 
 }  // namespace thalweg::ucx

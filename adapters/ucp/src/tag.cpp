@@ -11,6 +11,12 @@ namespace {
 constexpr uint32_t kSendFields = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
 constexpr uint32_t kRecvFields = kSendFields | UCP_OP_ATTR_FIELD_RECV_INFO;
 
+/// Tagged messages have no flags.
+ucs_status_t check(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  if (ucs_status_t s = check_fields(function, param, known); s != UCS_OK) return s;
+  return check_flags(function, param, 0);
+}
+
 ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
   return (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param.datatype : kBytes;
 }
@@ -20,7 +26,7 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(*ep.worker, wanted, kTagSend);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   request->endpoint = &ep;
   ++ep.pending;
@@ -36,18 +42,18 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
     return send_with(ep, buffer, count, datatype, tag, 0, wanted, function);
   }
   const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  // There is a request before the message goes: what is under way has one.
+  if (wanted.memory == nullptr && !ep.worker->pool.reserve()) return pointer_of(UCS_ERR_NO_MEMORY);
   tw_request operation;
-  const tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
+  tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
   if (status == TW_OK) [[likely]]
     return nullptr;
   Request* const request = take(*ep.worker, wanted, kTagSend);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
   request->operation = operation;
   request->endpoint = &ep;
   ++ep.pending;
-  if (status == TW_IN_PROGRESS) {
-    if (ucs_status_t s = tell_end(*request); s != UCS_OK) return pointer_of(s);
-  }
+  // Late rather than with the buffer in use: no other way to learn its end is left.
+  if (status == TW_IN_PROGRESS && tell_end(*request) != UCS_OK) status = tw_request_finish(operation);
   return posted(*request, status, wanted, function);
 }
 
@@ -57,9 +63,12 @@ Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t dat
   *why = describe(function, datatype, buffer, count, &local);
   if (*why != UCS_OK) return nullptr;
   Request* const request = take(worker, wanted, kTagRecv);
-  *why = UCS_ERR_NO_MEMORY;
-  if (request == nullptr) return nullptr;
+  if (request == nullptr) {
+    *why = UCS_PTR_RAW_STATUS(no_memory(local));
+    return nullptr;
+  }
   request->layout = local.made;
+  local.call.outcome = &request->unpacked;
   const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
                                    &request->operation);
   if (status == TW_IN_PROGRESS) return request;
@@ -80,8 +89,9 @@ ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, uc
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(worker, wanted, kTagRecv);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  local.call.outcome = &request->unpacked;
   const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length,
                                            options_for(*request, local.layout, 0), &request->operation);
   return posted(*request, status, wanted, function);
@@ -96,7 +106,7 @@ extern "C" {
 
 ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
                                   const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_tag_send_nbx", *param, kSendFields); s != UCS_OK) [[unlikely]]
+  if (ucs_status_t s = check("ucp_tag_send_nbx", *param, kSendFields); s != UCS_OK) [[unlikely]]
     return pointer_of(s);
   const Hold hold(*ep->worker);
   return send(*ep, buffer, count, datatype_of(*param), tag, wanted_send(*param), "ucp_tag_send_nbx");
@@ -104,7 +114,7 @@ ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count,
 
 ucs_status_ptr_t ucp_tag_send_sync_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
                                        const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_tag_send_sync_nbx", *param, kSendFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_tag_send_sync_nbx", *param, kSendFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return send_with(*ep, buffer, count, datatype_of(*param), tag, TW_OP_SYNC, wanted_send(*param), "ucp_tag_send_sync_nbx");
 }
@@ -131,7 +141,7 @@ ucs_status_t ucp_tag_send_nbr(ucp_ep_h ep, const void* buffer, size_t count, ucp
 
 ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_t tag, ucp_tag_t tag_mask,
                                   const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_tag_recv_nbx", *param, kRecvFields); s != UCS_OK) [[unlikely]]
+  if (ucs_status_t s = check("ucp_tag_recv_nbx", *param, kRecvFields); s != UCS_OK) [[unlikely]]
     return pointer_of(s);
   const Hold hold(*worker);
   return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
@@ -164,7 +174,7 @@ ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t
 
 ucs_status_ptr_t ucp_tag_msg_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_message_h message,
                                       const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_tag_msg_recv_nbx", *param, kRecvFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_tag_msg_recv_nbx", *param, kRecvFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*worker);
   return recv_message(*worker, buffer, count, datatype_of(*param), message, wanted_recv(*param), "ucp_tag_msg_recv_nbx");
 }

@@ -35,7 +35,7 @@ unsigned finish_those_that_are_complete(ucp_worker& worker) {
     Request& request = *ready;
     ready = request.next;
     ++events;
-    finish(request, static_cast<ucs_status_t>(reinterpret_cast<intptr_t>(request.extra)));
+    finish(request, request.ends_with);
   }
   return events;
 }

@@ -389,6 +389,45 @@ TEST(Datatype, GenericOnesPackAndUnpackWholeElementsOnly) {
   EXPECT_EQ(Strided::alive, 0);
 }
 
+TEST(Datatype, AnUnpackThatFailsFailsTheReceive) {
+  World w;
+  w.connect();
+  ucp_generic_dt_ops_t ops = Strided::ops();
+  ops.unpack = [](void*, size_t, const void*, size_t) { return UCS_ERR_OUT_OF_RANGE; };
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+  ASSERT_EQ(ucp_dt_create_generic(&ops, nullptr, &param.datatype), UCS_OK);
+  const ucp_request_param_t none = nothing();
+  for (const size_t count : {1u, 2u, 100u, 20000u}) {
+    const auto out = random_bytes(count * Strided::kElement);
+    std::vector<unsigned char> in(count * Strided::kStep);
+    ucs_status_ptr_t send = ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 1, &none);
+    EXPECT_EQ(w.end(ucp_tag_recv_nbx(w.b.worker, in.data(), count, 1, kAll, &param)), UCS_ERR_OUT_OF_RANGE) << count;
+    EXPECT_EQ(w.end(send), UCS_OK) << count;
+  }
+  ucp_dt_destroy(param.datatype);
+  EXPECT_EQ(Strided::alive, 0);
+}
+
+TEST(Datatype, AMessageThatEndsWithinAnElementFailsTheReceive) {
+  World w;
+  w.connect();
+  const ucp_generic_dt_ops_t ops = Strided::ops();
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+  ASSERT_EQ(ucp_dt_create_generic(&ops, nullptr, &param.datatype), UCS_OK);
+  const ucp_request_param_t none = nothing();
+  for (const size_t length : {size_t{10}, size_t{100}, size_t{24 * 20000 - 1}}) {
+    const auto out = random_bytes(length);
+    std::vector<unsigned char> in(20000 * Strided::kStep);
+    ucs_status_ptr_t send = ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 1, &none);
+    EXPECT_EQ(w.end(ucp_tag_recv_nbx(w.b.worker, in.data(), 20000, 1, kAll, &param)), UCS_ERR_MESSAGE_TRUNCATED) << length;
+    EXPECT_EQ(w.end(send), UCS_OK);
+  }
+  ucp_dt_destroy(param.datatype);
+  EXPECT_EQ(Strided::alive, 0);
+}
+
 // ------------------------------------------------------------------------------------------------ threads, sleep
 
 TEST(Worker, ManyThreadsPostToOne) {
