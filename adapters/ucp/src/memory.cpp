@@ -263,6 +263,7 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
     return unsupported("ucp_ep_rkey_unpack", "a key of another UCX", "let all processes use the same libucp");
   }
   auto key = std::make_unique<ucp_rkey>();
+  key->worker = ep->worker;
   key->endpoint = ep->endpoint;
   key->address = header.address;
   key->length = header.bytes;
@@ -272,14 +273,25 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
     const tw_status status = tw_memory_import(ep->endpoint, bytes, header.length, &key->memory);
     if (status != TW_OK) return failed("ucp_ep_rkey_unpack", status);
   }
+  // The header is the peer's word; Thalweg's key is what the mapping has been checked against.
+  if (header.bytes != tw_remote_memory_length(key->memory) || header.bytes > UINT64_MAX - header.address) {
+    tw_remote_memory_release(key->memory);
+    tell("ucp_ep_rkey_unpack: the key says %llu bytes at %#llx, which is not what it opens",
+         static_cast<unsigned long long>(header.bytes), static_cast<unsigned long long>(header.address));
+    return UCS_ERR_INVALID_PARAM;
+  }
   *rkey_p = key.release();
   return UCS_OK;
 }
 
 ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void** addr_p) {
   if (rkey == nullptr || addr_p == nullptr) return UCS_ERR_INVALID_PARAM;
+  const Hold hold(*rkey->worker);
   if (raddr < rkey->address || raddr - rkey->address >= rkey->length) return UCS_ERR_INVALID_ADDR;
   void* base = nullptr;
+  // It waits for the owner's answer, and progresses meanwhile; the peer's loss ends it.
+  const HoldBack held(*rkey->worker);
+  rkey->worker->unread = rkey->worker->told != 0;
   // Where it is not mapped that is no failure: users ask in order to find out.
   if (tw_remote_memory_map(rkey->memory, &base) != TW_OK) return UCS_ERR_UNREACHABLE;
   *addr_p = static_cast<std::byte*>(base) + (raddr - rkey->address);
@@ -288,6 +300,7 @@ ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void** addr_p) {
 
 void ucp_rkey_destroy(ucp_rkey_h rkey) {
   if (rkey == nullptr) return;
+  const Hold hold(*rkey->worker);
   if (rkey->memory != nullptr) tw_remote_memory_release(rkey->memory);
   delete rkey;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ucx.hpp"
+#include "worker.hpp"
 
 struct ucp_mem {
   tw_memory* memory = nullptr;  // NULL: of length 0
@@ -16,6 +17,7 @@ struct ucp_mem {
 };
 
 struct ucp_rkey {
+  ucp_worker* worker = nullptr;
   tw_endpoint* endpoint = nullptr;
   tw_remote_memory* memory = nullptr;  // NULL: of length 0
   uint64_t address = 0;                // at the peer

@@ -30,14 +30,17 @@ Request* take_for(ucp_ep& ep, const Wanted& wanted, RequestKind kind) {
   if (request == nullptr) return nullptr;
   request->endpoint = &ep;
   ++ep.pending;
-  ep.peer->one_sided = true;
+  ep.peer->one_sided = ep.peer->unflushed = true;
   return request;
 }
 
 /// Its bytes come back: flushes wait for it.
 void enter_ledger(Request& request) {
+  Peer* const peer = request.endpoint->peer;
   request.fetches = true;
-  request.get = request.endpoint->peer->gets.begin();
+  request.peer = peer;
+  request.peer_id = peer->id;
+  request.get = peer->gets.begin();
 }
 
 enum class Verb { put, get };
@@ -77,7 +80,7 @@ ucs_status_t put_untold(const Target& target, const void* buffer, size_t length,
   if (ucs_status_t s = alive(target.ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(target.key, target.address, length, &offset); s != UCS_OK) return s;
   if (length == 0) return UCS_OK;
-  target.ep.peer->one_sided = true;
+  target.ep.peer->one_sided = target.ep.peer->unflushed = true;
   const tw_status status = tw_put(target.ep.endpoint, buffer, length, target.key.memory, offset, nullptr, nullptr);
   return status >= 0 ? status_of(status) : failed(function, status);
 }
@@ -267,7 +270,7 @@ ucs_status_t ucp_atomic_post(ucp_ep_h ep, ucp_atomic_post_op_t opcode, uint64_t 
   const Hold hold(*ep->worker);
   if (ucs_status_t s = alive(*ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(*rkey, remote_addr, op_size, &offset); s != UCS_OK) return s;
-  ep->peer->one_sided = true;
+  ep->peer->one_sided = ep->peer->unflushed = true;
   const tw_status status =
       tw_atomic(ep->endpoint, kOps[opcode], rkey->memory, offset, op_size, value, 0, nullptr, nullptr, nullptr);
   return status >= 0 ? UCS_OK : failed("ucp_atomic_post", status);

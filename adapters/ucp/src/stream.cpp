@@ -264,6 +264,18 @@ unsigned load_streams(ucp_worker& worker) {
   return static_cast<unsigned>(streams.size());
 }
 
+void cancel_receives(Peer& peer, const ucp_ep* endpoint) {
+  if (peer.stream == nullptr) return;
+  std::erase_if(peer.stream->receives, [&](Request* request) {
+    if (endpoint != nullptr && request->endpoint != endpoint) return false;
+    request->info.length = receive_of(*request).filled;
+    delete &receive_of(*request);
+    request->extra = nullptr;
+    finish_later(*request, UCS_ERR_CANCELED);
+    return true;
+  });
+}
+
 void cancel_stream(Request& request) {
   if (request.extra == nullptr) return;
   StreamState& stream = stream_of(*receive_of(request).peer);
