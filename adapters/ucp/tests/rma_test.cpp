@@ -201,4 +201,64 @@ TEST(Rma, AFenceKeepsTheOrder) {
   }
 }
 
+TEST(Rma, AKeyThatSaysMoreThanItOpensIsRefused) {
+  World w;
+  w.connect();
+  Region region(w, nullptr, 4096, UCP_MEM_MAP_ALLOCATE);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, region.memory, &packed, &size), UCS_OK);
+  // The header: magic, length of the key, address, bytes.
+  const uint64_t much = uint64_t{1} << 40, high = ~uint64_t{0} - 100;
+  std::vector<char> longer(static_cast<char*>(packed), static_cast<char*>(packed) + size), wrapped = longer;
+  ucp_rkey_buffer_release(packed);
+  std::memcpy(longer.data() + 16, &much, sizeof much);
+  std::memcpy(wrapped.data() + 8, &high, sizeof high);
+  ucp_rkey_h key = nullptr;
+  EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, longer.data(), &key), UCS_ERR_INVALID_PARAM);
+  EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, wrapped.data(), &key), UCS_ERR_INVALID_PARAM);
+}
+
+TEST(Rma, AFlushEndsAfterAForcedCloseBesideIt) {
+  World w;
+  w.connect();
+  constexpr size_t kLength = 16 << 20;
+  std::vector<unsigned char> memory(kLength, 3), in(kLength);
+  Region region(w, memory.data(), kLength, 0);
+  const ucp_ep_h first = w.a.ep;
+  w.a.connect(w.b);  // another one, to the same peer
+  const ucp_request_param_t none = nothing();
+  ucs_status_ptr_t get = ucp_get_nbx(w.a.ep, in.data(), kLength, region.address, region.key, &none);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+  const ucs_status_t ended = w.end(get);
+  EXPECT_TRUE(ended == UCS_OK || ended == UCS_ERR_CANCELED) << ended;
+  EXPECT_EQ(w.end(ucp_ep_flush_nbx(first, &none)), UCS_OK);
+  w.a.ep = first;
+}
+
+TEST(Rma, AFlushTellsOfAGetThatFailed) {
+  World w;
+  w.connect();
+  std::vector<unsigned char> memory(1 << 20), out(1 << 20);
+  Region good(w, memory.data(), memory.size(), 0);
+  std::vector<unsigned char> other(4096), in(4096);
+  ucp_rkey_h stale = nullptr;
+  {
+    Region gone(w, other.data(), other.size(), 0);
+    void* packed = nullptr;
+    size_t size = 0;
+    ASSERT_EQ(ucp_rkey_pack(w.b.context, gone.memory, &packed, &size), UCS_OK);
+    ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &stale), UCS_OK);
+    ucp_rkey_buffer_release(packed);
+  }
+  const auto at = reinterpret_cast<uint64_t>(other.data());
+  const ucs_status_t begun = ucp_get_nbi(w.a.ep, in.data(), in.size(), at, stale);
+  for (int i = 0; i < 200000; ++i) w.progress();
+  EXPECT_GE(ucp_put_nbi(w.a.ep, out.data(), out.size(), good.address, good.key), 0);
+  const ucs_status_t told = flush(w);
+  EXPECT_TRUE(begun < 0 || told < 0) << "the get's failure was told by nothing";
+  EXPECT_EQ(flush(w), UCS_OK) << "and once only";
+  ucp_rkey_destroy(stale);
+}
+
 }  // namespace
