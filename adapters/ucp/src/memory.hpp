@@ -13,6 +13,7 @@ struct ucp_mem {
   void* address = nullptr;      // as the user knows it: where FIXED asked for it, another view of the library's
   size_t length = 0;
   bool fixed = false;
+  bool hidden = false;  // no access for peers was asked for: its key opens nothing
   ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
 };
 

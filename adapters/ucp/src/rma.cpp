@@ -172,6 +172,14 @@ ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
   return (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param.datatype : kBytes;
 }
 
+/// No flags belong to these functions.
+ucs_status_t check(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  if (ucs_status_t s = check_fields(function, param, known); s != UCS_OK) return s;
+  if ((param.op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS) == 0) [[likely]]
+    return UCS_OK;
+  return check_mask(function, "flags", param.flags, 0);
+}
+
 void* untyped(const void* buffer) { return const_cast<void*>(buffer); }
 
 }  // namespace
@@ -180,7 +188,7 @@ extern "C" {
 
 ucs_status_ptr_t ucp_put_nbx(ucp_ep_h ep, const void* buffer, size_t count, uint64_t remote_addr, ucp_rkey_h rkey,
                              const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_put_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_put_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return transfer(Verb::put, {*ep, *rkey, remote_addr}, untyped(buffer), count, datatype_of(*param), wanted_send(*param),
                   "ucp_put_nbx");
@@ -188,7 +196,7 @@ ucs_status_ptr_t ucp_put_nbx(ucp_ep_h ep, const void* buffer, size_t count, uint
 
 ucs_status_ptr_t ucp_get_nbx(ucp_ep_h ep, void* buffer, size_t count, uint64_t remote_addr, ucp_rkey_h rkey,
                              const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_get_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_get_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return transfer(Verb::get, {*ep, *rkey, remote_addr}, buffer, count, datatype_of(*param), wanted_send(*param), "ucp_get_nbx");
 }
@@ -231,7 +239,7 @@ ucs_status_t ucp_get(ucp_ep_h ep, void* buffer, size_t length, uint64_t remote_a
 ucs_status_ptr_t ucp_atomic_op_nbx(ucp_ep_h ep, ucp_atomic_op_t opcode, const void* buffer, size_t count, uint64_t remote_addr,
                                    ucp_rkey_h rkey, const ucp_request_param_t* param) {
   constexpr uint32_t kKnown = kFields | UCP_OP_ATTR_FIELD_REPLY_BUFFER;
-  if (ucs_status_t s = check_fields("ucp_atomic_op_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_atomic_op_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
   Atomic one;
   const bool typed = (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0;
   one.size = typed ? param->datatype >> UCP_DATATYPE_SHIFT : 0;

@@ -92,7 +92,18 @@ constexpr uint64_t kAttributes = UCP_WORKER_ATTR_FIELD_THREAD_MODE | UCP_WORKER_
 
 ucs_status_t check_params(const ucp_worker_params_t& params) {
   if (ucs_status_t s = check_mask("ucp_worker_create", "field_mask", params.field_mask, kParams); s != UCS_OK) return s;
-  if ((params.field_mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) == 0) return UCS_OK;
+  const uint64_t mask = params.field_mask;
+  constexpr unsigned kEvents = UCP_WAKEUP_RMA | UCP_WAKEUP_AMO | UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX |
+                               UCP_WAKEUP_RX | UCP_WAKEUP_EDGE;
+  const uint64_t flags = (mask & UCP_WORKER_PARAM_FIELD_FLAGS) != 0 ? params.flags : 0;
+  const unsigned events = (mask & UCP_WORKER_PARAM_FIELD_EVENTS) != 0 ? params.events : 0;
+  if (ucs_status_t s = check_mask("ucp_worker_create", "flags", flags, UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK); s != UCS_OK)
+    return s;
+  if (ucs_status_t s = check_mask("ucp_worker_create", "events", events, kEvents); s != UCS_OK) return s;
+  if ((mask & UCP_WORKER_PARAM_FIELD_THREAD_MODE) != 0 && params.thread_mode >= UCS_THREAD_MODE_LAST) {
+    return UCS_ERR_INVALID_PARAM;
+  }
+  if ((mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) == 0) return UCS_OK;
   const size_t alignment = params.am_alignment;
   return alignment != 0 && (alignment & (alignment - 1)) == 0 ? UCS_OK : UCS_ERR_INVALID_PARAM;
 }
@@ -198,6 +209,9 @@ ucs_status_t ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t* attr) {
   if (worker == nullptr || attr == nullptr) return UCS_ERR_INVALID_PARAM;
   if (ucs_status_t s = check_mask("ucp_worker_query", "field_mask", attr->field_mask, kAttributes); s != UCS_OK) return s;
   const uint64_t mask = attr->field_mask;
+  const unsigned wanted = (mask & UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS) != 0 ? attr->address_flags : 0;
+  if (ucs_status_t s = check_mask("ucp_worker_query", "address_flags", wanted, UCP_WORKER_ADDRESS_FLAG_NET_ONLY); s != UCS_OK)
+    return s;
   if ((mask & UCP_WORKER_ATTR_FIELD_THREAD_MODE) != 0) attr->thread_mode = worker->mode;
   if ((mask & UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER) != 0) attr->max_am_header = kMaxHeader;
   if ((mask & UCP_WORKER_ATTR_FIELD_NAME) != 0) {

@@ -517,4 +517,32 @@ TEST(Failure, TheEndOfAReplyEndpointsPeerHurtsNobody) {
   }));
 }
 
+TEST(Worker, RefusesWhatItDoesNotKnow) {
+  Side side;
+  ucp_worker_h worker = nullptr;
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_FLAGS;
+  params.flags = uint64_t{1} << 40;
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_UNSUPPORTED);
+  params.field_mask = UCP_WORKER_PARAM_FIELD_EVENTS;
+  params.events = 1u << 30;
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_UNSUPPORTED);
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = static_cast<ucs_thread_mode_t>(77);
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_INVALID_PARAM);
+  ucp_worker_attr_t attr{};
+  attr.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+  attr.address_flags = 1u << 20;
+  EXPECT_EQ(ucp_worker_query(side.worker, &attr), UCS_ERR_UNSUPPORTED);
+}
+
+TEST(Worker, EndpointsHaveNames) {
+  World w;
+  w.connect();
+  ucp_ep_attr_t attr{};
+  attr.field_mask = UCP_EP_ATTR_FIELD_NAME;
+  ASSERT_EQ(ucp_ep_query(w.a.ep, &attr), UCS_OK);
+  EXPECT_STRNE(attr.name, "");
+}
+
 }  // namespace

@@ -261,4 +261,63 @@ TEST(Rma, AFlushTellsOfAGetThatFailed) {
   ucp_rkey_destroy(stale);
 }
 
+ucs_status_t map(ucp_context_h context, uint64_t fields, const ucp_mem_map_params_t& given, ucp_mem_h* memory) {
+  ucp_mem_map_params_t params = given;
+  params.field_mask = fields;
+  return ucp_mem_map(context, &params, memory);
+}
+
+TEST(Rma, MappingRefusesWhatItDoesNotKnow) {
+  World w;
+  constexpr uint64_t kWhere = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  alignas(4096) static char bytes[8192];
+  ucp_mem_h memory = nullptr;
+  ucp_mem_map_params_t params{};
+  params.address = bytes;
+  params.length = 100;
+  EXPECT_EQ(map(w.a.context, UCP_MEM_MAP_PARAM_FIELD_ADDRESS, params, &memory), UCS_ERR_INVALID_PARAM) << "no length";
+  params.prot = 1u << 20;
+  EXPECT_EQ(map(w.a.context, kWhere | UCP_MEM_MAP_PARAM_FIELD_PROT, params, &memory), UCS_ERR_UNSUPPORTED);
+  params.memory_type = UCS_MEMORY_TYPE_ROCM;
+  EXPECT_EQ(map(w.a.context, kWhere | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE, params, &memory), UCS_ERR_UNSUPPORTED);
+  params.flags = UCP_MEM_MAP_FIXED;
+  params.address = bytes + 1;
+  EXPECT_EQ(map(w.a.context, kWhere | UCP_MEM_MAP_PARAM_FIELD_FLAGS, params, &memory), UCS_ERR_INVALID_PARAM);
+}
+
+TEST(Rma, MemoryWithoutRemoteAccessIsOutOfReach) {
+  World w;
+  w.connect();
+  uint64_t word = 5, in = 0;
+  ucp_mem_map_params_t params{};
+  params.address = &word;
+  params.length = sizeof word;
+  params.prot = UCP_MEM_MAP_PROT_LOCAL_READ;
+  ucp_mem_h memory = nullptr;
+  ASSERT_EQ(map(w.b.context, UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT,
+                params, &memory),
+            UCS_OK);
+  void* packed = nullptr;
+  size_t size = 0;
+  ucp_rkey_h key = nullptr;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, memory, &packed, &size), UCS_OK);
+  ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+  EXPECT_EQ(ucp_get_nbi(w.a.ep, &in, sizeof in, reinterpret_cast<uint64_t>(&word), key), UCS_ERR_INVALID_ADDR);
+  ucp_rkey_destroy(key);
+  ucp_rkey_buffer_release(packed);
+  EXPECT_EQ(ucp_mem_unmap(w.b.context, memory), UCS_OK);
+}
+
+TEST(Rma, FlagsThatNoneHasAreRefused) {
+  World w;
+  w.connect();
+  uint64_t word = 0;
+  Region region(w, &word, sizeof word, 0);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = 1u << 29;
+  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_put_nbx(w.a.ep, &word, 8, region.address, region.key, &param)), UCS_ERR_UNSUPPORTED);
+  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_get_nbx(w.a.ep, &word, 8, region.address, region.key, &param)), UCS_ERR_UNSUPPORTED);
+}
+
 }  // namespace
