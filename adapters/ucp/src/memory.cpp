@@ -30,6 +30,7 @@ constexpr unsigned kFlags = UCP_MEM_MAP_NONBLOCK | UCP_MEM_MAP_ALLOCATE | UCP_ME
 #endif
     ;
 
+constexpr uint64_t kConnecting = 10'000'000'000;  // ns; as long as connecting may take
 constexpr unsigned kProtections =
     UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ | UCP_MEM_MAP_PROT_REMOTE_WRITE;
 
@@ -350,6 +351,8 @@ ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void** addr_p) {
   // It waits for the owner's answer, and progresses meanwhile; the peer's loss ends it.
   const HoldBack held(*rkey->worker);
   rkey->worker->unread = rkey->worker->told != 0;
+  // Not for ever where there is no progress: in a handler, before the peer has answered.
+  if (tw_endpoint_wait(rkey->endpoint, kConnecting) != TW_OK) return UCS_ERR_UNREACHABLE;
   // Where it is not mapped that is no failure: users ask in order to find out.
   if (tw_remote_memory_map(rkey->memory, &base) != TW_OK) return UCS_ERR_UNREACHABLE;
   *addr_p = static_cast<std::byte*>(base) + (raddr - rkey->address);

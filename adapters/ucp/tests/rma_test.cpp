@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "world.hpp"
 
@@ -239,7 +241,7 @@ TEST(Rma, AFlushEndsAfterAForcedCloseBesideIt) {
 TEST(Rma, AFlushTellsOfAGetThatFailed) {
   World w;
   w.connect();
-  std::vector<unsigned char> memory(1 << 20), out(1 << 20);
+  std::vector<unsigned char> memory(32 << 20), out(32 << 20);
   Region good(w, memory.data(), memory.size(), 0);
   std::vector<unsigned char> other(4096), in(4096);
   ucp_rkey_h stale = nullptr;
@@ -255,8 +257,9 @@ TEST(Rma, AFlushTellsOfAGetThatFailed) {
   const ucs_status_t begun = ucp_get_nbi(w.a.ep, in.data(), in.size(), at, stale);
   for (int i = 0; i < 200000; ++i) w.progress();
   EXPECT_GE(ucp_put_nbi(w.a.ep, out.data(), out.size(), good.address, good.key), 0);
-  const ucs_status_t told = flush(w);
+  const ucs_status_t told = flush(w);  // by a flush that is under way for a put
   EXPECT_TRUE(begun < 0 || told < 0) << "the get's failure was told by nothing";
+
   EXPECT_EQ(flush(w), UCS_OK) << "and once only";
   ucp_rkey_destroy(stale);
 }
@@ -318,6 +321,30 @@ TEST(Rma, FlagsThatNoneHasAreRefused) {
   param.flags = 1u << 29;
   EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_put_nbx(w.a.ep, &word, 8, region.address, region.key, &param)), UCS_ERR_UNSUPPORTED);
   EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_get_nbx(w.a.ep, &word, 8, region.address, region.key, &param)), UCS_ERR_UNSUPPORTED);
+}
+
+TEST(Rma, KeysMayBeUsedWhileAnotherThreadProgresses) {
+  World w(UCS_THREAD_MODE_MULTI);
+  w.connect();
+  Region region(w, nullptr, 4096, UCP_MEM_MAP_ALLOCATE);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, region.memory, &packed, &size), UCS_OK);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) w.progress();
+  });
+  for (int i = 0; i < 500; ++i) {
+    ucp_rkey_h key = nullptr;
+    void* there = nullptr;
+    EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+    const ucs_status_t status = ucp_rkey_ptr(key, region.address, &there);
+    EXPECT_TRUE(status == UCS_OK || status == UCS_ERR_UNREACHABLE);
+    ucp_rkey_destroy(key);
+  }
+  stop = true;
+  other.join();
+  ucp_rkey_buffer_release(packed);
 }
 
 }  // namespace
