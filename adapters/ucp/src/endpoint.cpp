@@ -28,6 +28,7 @@ constexpr size_t kGraves = 256;
 struct Closing {
   ucp_ep* handle;
   bool begun = false;
+  bool ended = false;  // the connection, by this close
 };
 
 void delete_handle(ucp_ep& handle) {
@@ -210,12 +211,14 @@ ucs_status_t find_peer(ucp_worker& worker, const ucp_ep_params_t& params, Peer**
 // ------------------------------------------------------------------------------------------------ closing
 
 /// What a handle's close waits for after its operations. TW_OK: nothing. The connection of a socket address ends with its handle.
-tw_status begin_close(ucp_ep& handle, tw_request* operation) {
-  Peer& peer = *handle.peer;
-  *operation = TW_REQUEST_NONE;
-  if (peer.lost) return TW_OK;
-  if (peer.addressed || peer.handles.size() > 1) return tw_endpoint_flush(handle.endpoint, operation);
-  return tw_endpoint_close(handle.endpoint, TW_CLOSE_GRACEFUL, operation);
+tw_status begin_close(Closing& closing, tw_request* operation) {
+  closing.begun = true;
+  ucp_ep& handle = *closing.handle;
+  if (handle.peer == nullptr || handle.peer->lost) return TW_OK;
+  if (handle.peer->addressed || handle.peer->handles.size() > 1) return tw_endpoint_flush(handle.endpoint, operation);
+  const tw_status status = tw_endpoint_close(handle.endpoint, TW_CLOSE_GRACEFUL, operation);
+  closing.ended = status >= 0;
+  return status;
 }
 
 /// Nothing of it is under way, and its connection stays or is lost.
@@ -225,13 +228,24 @@ bool ends_at_once(const ucp_ep& handle) {
   return peer.lost || ((peer.addressed || peer.handles.size() > 1) && !peer.unflushed && peer.gets.empty());
 }
 
-/// The handle's part of the connection ends.
-void end_handle(ucp_ep& handle) {
+/// The handle's part of the connection ends. `ended`: the connection has, and with it what its last messages were told with.
+void end_handle(ucp_ep& handle, bool ended) {
   Peer* const peer = handle.peer;
   delete_handle(handle);
-  if (peer == nullptr || !peer->handles.empty()) return;
-  if (peer->lost) return end_connection(*peer);
-  if (!peer->addressed) delete_peer(*peer);
+  if (peer == nullptr) return;
+  if (ended) {
+    const std::vector<ucp_ep*> others = peer->handles;
+    for (ucp_ep* other : others) {
+      if (other->user_owned || other->closed) continue;
+      if (other->pending == 0) {
+        bury(*other);
+      } else {
+        other->closed = true;  // goes with its last operation
+      }
+    }
+    return delete_peer(*peer);
+  }
+  if (peer->handles.empty() && (peer->lost || !peer->addressed)) end_connection(*peer);
 }
 
 /// Of a handle whose connection others use, too: what can be cancelled is; the rest ends as it would have. Requests in the user's
@@ -270,7 +284,7 @@ ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted) {
   handle.closed = true;
   cancel_receives(*handle.peer, &handle);
   if (!wanted.no_immediate && ends_at_once(handle)) {
-    end_handle(handle);
+    end_handle(handle, false);
     return nullptr;
   }
   // Begun by progress: flushing progresses, and that calls handlers.
@@ -294,8 +308,7 @@ bool step(Request& request, ucs_status_t* status) {
   *status = UCS_OK;
   if (handle.pending != 0) return false;
   if (!closing.begun) {
-    closing.begun = true;
-    const tw_status begun = handle.peer == nullptr ? TW_OK : begin_close(handle, &request.operation);
+    const tw_status begun = begin_close(closing, &request.operation);
     if (begun == TW_IN_PROGRESS) return false;
     if (begun < 0) *status = status_of(begun);
   } else if (request.operation != TW_REQUEST_NONE) {
@@ -304,7 +317,7 @@ bool step(Request& request, ucs_status_t* status) {
     if (ended < 0) *status = status_of(ended);
   }
   (void)tw_request_release(request.operation);
-  end_handle(handle);
+  end_handle(handle, closing.ended);
   delete &closing;
   request.extra = nullptr;
   return true;

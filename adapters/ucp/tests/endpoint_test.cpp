@@ -376,6 +376,30 @@ TEST(Worker, ProgressCountsHandlersWhileASendIsUnderWay) {
   EXPECT_EQ(w.end(send), UCS_ERR_CANCELED);
 }
 
+TEST(Listener, AGracefulCloseEndsTheConnectionAlsoWhenMessagesArrive) {
+  World w;
+  Server server(w);
+  Errors errors;
+  ucp_ep_h client = connect_to(w, server, errors);
+  ASSERT_TRUE(w.until([&] { return server.request != nullptr; }));
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = server.request;
+  ASSERT_EQ(ucp_ep_create(w.b.worker, &params, &w.b.ep), UCS_OK);
+  int calls = 0;
+  set_handler(w.a, &calls, count_call);
+  warm(w, calls);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_REPLY;
+  for (int i = 0; i < 20; ++i) {
+    ucs_status_ptr_t send = ucp_am_send_nbx(w.b.ep, 1, nullptr, 0, "x", 1, &param);
+    if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+  }
+  EXPECT_EQ(w.end(ucp_ep_close_nb(client, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+}
+
 TEST(Listener, ARequestMayBeRejectedAfterItsListener) {
   World w;
   Server server(w);
