@@ -253,7 +253,8 @@ ucs_status_t open_stream_handlers(ucp_worker& worker) {
 void lose_stream(Peer& peer) {
   if (peer.stream == nullptr) return;
   const std::deque<Request*> receives = std::exchange(peer.stream->receives, {});
-  for (Request* request : receives) end_receive(*request, peer.why);
+  const ucs_status_t why = peer.why;  // a callback may close the peer's last endpoint
+  for (Request* request : receives) end_receive(*request, why);
 }
 
 unsigned load_streams(ucp_worker& worker) {
