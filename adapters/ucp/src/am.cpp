@@ -140,7 +140,8 @@ tw_status deliver(AmHandler& handler, const tw_am_message& message, const void* 
   ucp_am_recv_param_t param{0, nullptr};
   if (reply) {
     param.reply_ep = handle_of(*handler.worker, message.endpoint);
-    if (param.reply_ep != nullptr) param.recv_attr |= UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
+    if (param.reply_ep == nullptr) return TW_OK;  // told: handlers of these messages rely on it
+    param.recv_attr |= UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
   }
   if (message.data != nullptr || message.length == 0) return arrived(handler, message, header, length, param);
   if (handler.older == nullptr) return announced(handler, message, header, length, param);

@@ -22,15 +22,18 @@ constexpr unsigned kFlags =
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_NO_LOOPBACK | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
 
 constexpr uint32_t kMaxAddress = 512;  // of Thalweg's part
+constexpr size_t kGraves = 256;
 
 /// A close that waits: first for the endpoint's operations, then for its flush or the connection's end.
 struct Closing {
   ucp_ep* handle;
   bool begun = false;
+  bool ended = false;  // the connection, by this close
 };
 
 void delete_handle(ucp_ep& handle) {
   if (handle.peer != nullptr) std::erase(handle.peer->handles, &handle);
+  if (handle.endpoint == nullptr) std::erase(handle.worker->graves, &handle);
   delete &handle;
 }
 
@@ -42,8 +45,27 @@ void delete_peer(Peer& peer) {
 
 /// The connection ends at once. What is pending ends with TW_ERR_CLOSED.
 void end_connection(Peer& peer) {
+  const HoldBack held(*peer.worker);
+  cancel_receives(peer, nullptr);
   (void)tw_endpoint_close(peer.endpoint, TW_CLOSE_FORCE, nullptr);
   delete_peer(peer);
+}
+
+/// Receives end, error handlers are called.
+void tell_loss(ucp_worker& worker, Peer& peer) {
+  const uint64_t id = peer.id;
+  const ucs_status_t status = peer.why;
+  worker.sweeps.emplace_back(&peer, id);
+  worker.chores = true;
+  lose_stream(peer);
+  if (!is_alive(worker, &peer, id)) return;
+  const std::vector<ucp_ep*> handles = peer.handles;
+  for (ucp_ep* handle : handles) {
+    // An error handler may close its handle and others, and the last one takes the peer away.
+    if (!is_alive(worker, &peer, id)) return;
+    if (std::find(peer.handles.begin(), peer.handles.end(), handle) == peer.handles.end() || handle->closed) continue;
+    if (handle->on_error.cb != nullptr) handle->on_error.cb(handle->on_error.arg, handle, status);
+  }
 }
 
 void lose(Peer& peer, ucs_status_t status) {
@@ -51,16 +73,22 @@ void lose(Peer& peer, ucs_status_t status) {
   if (worker.ending) return;
   peer.lost = true;
   peer.why = status;
-  lose_stream(peer);
-  if (!worker.peers.contains(&peer)) return;
-  const std::vector<ucp_ep*> handles = peer.handles;
-  for (ucp_ep* handle : handles) {
-    // An error handler may close its handle and others, and the last one takes the peer away.
-    if (!worker.peers.contains(&peer)) return;
-    if (std::find(peer.handles.begin(), peer.handles.end(), handle) == peer.handles.end() || handle->closed) continue;
-    if (handle->on_error.cb != nullptr) handle->on_error.cb(handle->on_error.arg, handle, status);
-  }
-  if (worker.peers.contains(&peer) && peer.handles.empty()) end_connection(peer);
+  if (worker.holding == 0) return tell_loss(worker, peer);
+  worker.losses.emplace_back(&peer, peer.id);
+  worker.chores = true;
+}
+
+/// A reply endpoint without a peer: what is posted to it fails. The oldest of these go, so that peers that come and are lost take no
+/// memory.
+void bury(ucp_ep& handle) {
+  ucp_worker& worker = *handle.worker;
+  std::erase(handle.peer->handles, &handle);
+  handle.peer = nullptr;
+  handle.endpoint = nullptr;
+  worker.graves.push_back(&handle);
+  if (worker.graves.size() <= kGraves) return;
+  delete worker.graves.front();
+  worker.graves.pop_front();
 }
 
 void on_lost(void* arg, tw_endpoint*, tw_status why) { lose(*static_cast<Peer*>(arg), status_of(why)); }
@@ -76,7 +104,9 @@ tw_endpoint_options options_of(ucp_worker& worker, Peer& peer) {
 
 Peer* new_peer(ucp_worker& worker) {
   auto* const peer = new (std::nothrow) Peer;
-  if (peer != nullptr) peer->worker = &worker;
+  if (peer == nullptr) return nullptr;
+  peer->worker = &worker;
+  peer->id = ++worker.peers_made;
   return peer;
 }
 
@@ -182,36 +212,69 @@ ucs_status_t find_peer(ucp_worker& worker, const ucp_ep_params_t& params, Peer**
 // ------------------------------------------------------------------------------------------------ closing
 
 /// What a handle's close waits for after its operations. TW_OK: nothing. The connection of a socket address ends with its handle.
-tw_status begin_close(ucp_ep& handle, tw_request* operation) {
-  Peer& peer = *handle.peer;
-  *operation = TW_REQUEST_NONE;
-  if (peer.lost) return TW_OK;
-  if (peer.addressed || peer.handles.size() > 1) return tw_endpoint_flush(handle.endpoint, operation);
-  return tw_endpoint_close(handle.endpoint, TW_CLOSE_GRACEFUL, operation);
+tw_status begin_close(Closing& closing, tw_request* operation) {
+  closing.begun = true;
+  ucp_ep& handle = *closing.handle;
+  if (handle.peer == nullptr || handle.peer->lost) return TW_OK;
+  if (handle.peer->addressed || handle.peer->handles.size() > 1) return tw_endpoint_flush(handle.endpoint, operation);
+  const tw_status status = tw_endpoint_close(handle.endpoint, TW_CLOSE_GRACEFUL, operation);
+  closing.ended = status >= 0;
+  return status;
 }
 
-/// The handle's part of the connection ends. `closed`: the connection was closed already.
-void end_handle(ucp_ep& handle) {
+/// Nothing of it is under way, and its connection stays or is lost.
+bool ends_at_once(const ucp_ep& handle) {
+  const Peer& peer = *handle.peer;
+  if (handle.pending != 0) return false;
+  return peer.lost || ((peer.addressed || peer.handles.size() > 1) && !peer.unflushed && peer.gets.empty());
+}
+
+/// The handle's part of the connection ends. `ended`: the connection has, and with it what its last messages were told with.
+void end_handle(ucp_ep& handle, bool ended) {
   Peer* const peer = handle.peer;
   delete_handle(handle);
-  if (peer == nullptr || !peer->handles.empty()) return;
-  if (peer->lost) return end_connection(*peer);
-  if (!peer->addressed) delete_peer(*peer);
+  if (peer == nullptr) return;
+  if (ended) {
+    const std::vector<ucp_ep*> others = peer->handles;
+    for (ucp_ep* other : others) {
+      if (other->user_owned || other->closed) continue;
+      if (other->pending == 0) {
+        bury(*other);
+      } else {
+        other->closed = true;  // goes with its last operation
+      }
+    }
+    return delete_peer(*peer);
+  }
+  if (peer->handles.empty() && (peer->lost || !peer->addressed)) end_connection(*peer);
 }
 
-ucs_status_ptr_t close_by_force(ucp_ep& handle) {
+/// Of a handle whose connection others use, too: what can be cancelled is; the rest ends as it would have. Requests in the user's
+/// memory are not known here.
+void cancel_requests(ucp_ep& handle) {
+  handle.worker->pool.each([&](Request& request) {
+    if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS || request.endpoint != &handle) return;
+    if (!request.in_later && request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
+  });
+}
+
+void close_by_force(ucp_ep& handle) {
+  const HoldBack held(*handle.worker);
   handle.closed = true;
+  ++handle.pending;  // stays until all is ended
   Peer* const peer = handle.peer;
-  if (peer != nullptr) std::erase(peer->handles, &handle);
-  handle.peer = nullptr;
-  if (peer != nullptr && peer->handles.empty()) end_connection(*peer);
-  if (handle.pending == 0) delete_handle(handle);  // else with its last operation
-  return nullptr;
+  if (peer != nullptr) {
+    cancel_receives(*peer, &handle);
+    if (peer->handles.size() > 1) cancel_requests(handle);
+    std::erase(peer->handles, &handle);
+    handle.peer = nullptr;
+    if (peer->handles.empty()) end_connection(*peer);
+  }
+  released(handle);  // freed now, or with its last operation
 }
 
-ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted, const char* function) {
+ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted) {
   ucp_worker& worker = *handle.worker;
-  cancel_receives(handle);  // the peer may never send what they wait for
   if (force || handle.peer == nullptr) {
     Request* const request = wanted.no_immediate ? take(worker, wanted, kClose) : nullptr;
     close_by_force(handle);
@@ -220,19 +283,19 @@ ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted, const c
     return handle_of(*request);
   }
   handle.closed = true;
-  tw_request operation = TW_REQUEST_NONE;
-  if (handle.pending == 0 && !wanted.no_immediate) {
-    const tw_status status = begin_close(handle, &operation);
-    if (status != TW_IN_PROGRESS) {
-      end_handle(handle);
-      return status == TW_OK || status == TW_ERR_CLOSED || status == TW_ERR_PEER_LOST ? nullptr
-                                                                                      : pointer_of(failed(function, status));
-    }
+  cancel_receives(*handle.peer, &handle);  // the peer may never send what they wait for
+  if (!wanted.no_immediate && ends_at_once(handle)) {
+    end_handle(handle, false);
+    return nullptr;
   }
+  // Begun by progress: flushing progresses, and that calls handlers.
   Request* const request = take(worker, wanted, kClose);
-  auto* const closing = request != nullptr ? new (std::nothrow) Closing{&handle, operation != TW_REQUEST_NONE} : nullptr;
-  if (closing == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  request->operation = operation;
+  auto* const closing = request != nullptr ? new (std::nothrow) Closing{&handle} : nullptr;
+  if (closing == nullptr) {
+    if (request != nullptr) give_back(*request);
+    return pointer_of(UCS_ERR_NO_MEMORY);
+  }
+  handle.closing = true;
   request->extra = closing;
   worker.closing.push_back(request);
   worker.chores = true;
@@ -246,8 +309,7 @@ bool step(Request& request, ucs_status_t* status) {
   *status = UCS_OK;
   if (handle.pending != 0) return false;
   if (!closing.begun) {
-    closing.begun = true;
-    const tw_status begun = handle.peer == nullptr ? TW_OK : begin_close(handle, &request.operation);
+    const tw_status begun = begin_close(closing, &request.operation);
     if (begun == TW_IN_PROGRESS) return false;
     if (begun < 0) *status = status_of(begun);
   } else if (request.operation != TW_REQUEST_NONE) {
@@ -256,7 +318,7 @@ bool step(Request& request, ucs_status_t* status) {
     if (ended < 0) *status = status_of(ended);
   }
   (void)tw_request_release(request.operation);
-  end_handle(handle);
+  end_handle(handle, closing.ended);
   delete &closing;
   request.extra = nullptr;
   return true;
@@ -282,8 +344,14 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
     std::memcpy(&inner, static_cast<const std::byte*>(address) + sizeof(AddressHeader), sizeof inner);
     if (inner != length - sizeof(AddressHeader) - sizeof inner) return nullptr;
     const std::vector<std::byte> copy(static_cast<const std::byte*>(address), static_cast<const std::byte*>(address) + length);
+    const size_t known = worker.peers.size();
     if (connect(worker, copy.data(), &peer) != UCS_OK) return nullptr;
-    if (peer->endpoint != endpoint) return nullptr;  // lost meanwhile; the peer has a new connection now
+    if (peer->endpoint != endpoint) {
+      // The address is the peer's word, the connection is Thalweg's, which has checked who it is.
+      if (worker.peers.size() != known) end_connection(*peer);
+      tell("a message's sender is unknown: it was lost meanwhile, or sent the address of another worker as its own");
+      return nullptr;
+    }
   }
   for (ucp_ep* handle : peer->handles) {
     if (!handle->closed) return handle;
@@ -292,26 +360,50 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
 }
 
 void released(ucp_ep& handle) {
-  if (--handle.pending != 0 || !handle.closed || handle.peer != nullptr) return;
-  const auto waits = [&](const Request* request) { return static_cast<Closing*>(request->extra)->handle == &handle; };
-  const auto& closing = handle.worker->closing;
-  if (std::none_of(closing.begin(), closing.end(), waits)) delete_handle(handle);
+  if (--handle.pending != 0) return;
+  if (handle.closed) {
+    if (handle.peer == nullptr && !handle.closing) delete_handle(handle);
+    return;
+  }
+  if (handle.user_owned || handle.peer == nullptr || !handle.peer->lost) [[likely]]
+    return;
+  handle.worker->sweeps.emplace_back(handle.peer, handle.peer->id);
+  handle.worker->chores = true;
+}
+
+unsigned tell_losses(ucp_worker& worker) {
+  const auto losses = std::exchange(worker.losses, {});
+  for (const auto& [peer, id] : losses) {
+    if (is_alive(worker, peer, id)) tell_loss(worker, *peer);
+  }
+  return static_cast<unsigned>(losses.size());
+}
+
+void sweep(ucp_worker& worker) {
+  const auto sweeps = std::exchange(worker.sweeps, {});
+  for (const auto& [peer, id] : sweeps) {
+    if (!is_alive(worker, peer, id)) continue;
+    const std::vector<ucp_ep*> handles = peer->handles;
+    for (ucp_ep* handle : handles) {
+      if (!handle->user_owned && !handle->closed && handle->pending == 0) bury(*handle);
+    }
+    if (peer->handles.empty()) end_connection(*peer);
+  }
 }
 
 unsigned step_closing(ucp_worker& worker) {
-  unsigned events = 0;
+  // Out of the list: a step progresses, and handlers may close endpoints.
+  std::vector<Request*> stepped = std::exchange(worker.closing, {});
   std::vector<std::pair<Request*, ucs_status_t>> done;
-  std::erase_if(worker.closing, [&](Request* request) {
+  std::erase_if(stepped, [&](Request* request) {
     ucs_status_t status;
     if (!step(*request, &status)) return false;
     done.emplace_back(request, status);
     return true;
   });
-  for (const auto& [request, status] : done) {
-    finish(*request, status);
-    ++events;
-  }
-  return events;
+  worker.closing.insert(worker.closing.begin(), stepped.begin(), stepped.end());
+  for (const auto& [request, status] : done) finish(*request, status);
+  return static_cast<unsigned>(done.size());
 }
 
 void end_endpoints(ucp_worker& worker) {
@@ -326,6 +418,8 @@ void end_endpoints(ucp_worker& worker) {
     delete peer;
   }
   worker.peers.clear();
+  for (ucp_ep* handle : worker.graves) delete handle;
+  worker.graves.clear();
 }
 
 ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request) {
@@ -373,7 +467,7 @@ ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, u
 ucs_status_ptr_t ucp_ep_close_nb(ucp_ep_h ep, unsigned mode) {
   if (mode != UCP_EP_CLOSE_MODE_FORCE && mode != UCP_EP_CLOSE_MODE_FLUSH) return pointer_of(UCS_ERR_INVALID_PARAM);
   const Hold hold(*ep->worker);
-  return close(*ep, mode == UCP_EP_CLOSE_MODE_FORCE, Wanted{}, "ucp_ep_close_nb");
+  return close(*ep, mode == UCP_EP_CLOSE_MODE_FORCE, Wanted{});
 }
 
 ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t* param) {
@@ -384,18 +478,18 @@ ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t* param)
     return pointer_of(s);
   }
   const Hold hold(*ep->worker);
-  return close(*ep, (flags & UCP_EP_CLOSE_FLAG_FORCE) != 0, wanted_send(*param), "ucp_ep_close_nbx");
+  return close(*ep, (flags & UCP_EP_CLOSE_FLAG_FORCE) != 0, wanted_send(*param));
 }
 
 ucs_status_ptr_t ucp_disconnect_nb(ucp_ep_h ep) {
   const Hold hold(*ep->worker);
-  return close(*ep, false, Wanted{}, "ucp_disconnect_nb");
+  return close(*ep, false, Wanted{});
 }
 
 void ucp_ep_destroy(ucp_ep_h ep) {
   ucp_worker& worker = *ep->worker;
   const Hold hold(worker);
-  (void)wait_for(worker, close(*ep, false, Wanted{}, "ucp_ep_destroy"));
+  (void)wait_for(worker, close(*ep, false, Wanted{}));
 }
 
 ucs_status_ptr_t ucp_ep_modify_nb(ucp_ep_h, const ucp_ep_params_t*) {

@@ -26,6 +26,7 @@ struct ucp_ep {
   void* user_data = nullptr;
   bool user_owned = false;  // made by ucp_ep_create; else known to the user as a reply endpoint only
   bool closed = false;      // by the user; freed when nothing is pending
+  bool closing = false;     // among the worker's closes that wait, which free it
   std::string name;
 };
 
@@ -39,10 +40,12 @@ struct StreamDeleter {
 
 struct Peer {
   ucp_worker* worker = nullptr;
+  uint64_t id = 0;  // of this worker's: another one may be made at the same place
   tw_endpoint* endpoint = nullptr;
   bool addressed = false;  // by worker address
   bool lost = false;
   bool one_sided = false;  // puts or atomics since the last fence
+  bool unflushed = false;  // and since the last flush that was complete at once
   ucs_status_t why = UCS_OK;
   Ledger gets;
   std::vector<ucp_ep*> handles;  // the first one is what messages of the peer are told with
@@ -50,6 +53,10 @@ struct Peer {
   std::string remote;  // socket address as text
 };
 
+/// Is it the one that had this number?
+inline bool is_alive(const ucp_worker& worker, Peer* peer, uint64_t id) {
+  return worker.peers.contains(peer) && peer->id == id;
+}
 /// The handle that the peer behind an endpoint of Thalweg is known by, made where there is none: reply endpoints. NULL: it is gone.
 ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint);
 /// This side ends a connection that cannot go on: what is pending ends, then the error handlers are called, as for a lost peer.
@@ -57,6 +64,10 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint);
 void break_connection(Peer& peer, ucs_status_t why);
 /// An operation without a handle any more: the last one frees the closed handle.
 void released(ucp_ep& handle);
+/// Error handlers of peers that were lost during calls that are none of progress.
+unsigned tell_losses(ucp_worker& worker);
+/// Reply endpoints of lost peers end, and their connections.
+void sweep(ucp_worker& worker);
 /// Closes that may have become complete.
 unsigned step_closing(ucp_worker& worker);
 /// With the worker.
@@ -64,10 +75,11 @@ void end_endpoints(ucp_worker& worker);
 
 /// Blocks, progressing, until the request has ended, and frees it: for the older blocking functions.
 ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request);
-/// Flushes of an endpoint, of all of a worker's: with ucp_ep_flush_nbx's rules.
-ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted, const char* function);
-ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted, const char* function);
-/// Those that wait for gets.
+/// Flushes of an endpoint, of all of a worker's: with ucp_ep_flush_nbx's rules. They begin in the next progress.
+ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted);
+ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted);
+/// Has one not begun, or become complete?
+bool may_step_flushes(const ucp_worker& worker);
 unsigned step_flushes(ucp_worker& worker);
 void end_flushes(ucp_worker& worker);
 

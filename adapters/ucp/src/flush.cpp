@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flush and fence. A flush has two parts: Thalweg's, of what is written, and the gets that were under way (ledger.hpp).
+#include <algorithm>
 #include <new>
 #include <utility>
 #include <vector>
@@ -10,38 +11,64 @@
 namespace thalweg::ucx {
 
 struct Flush {
+  struct Gets {
+    Peer* peer;  // may be gone meanwhile
+    uint64_t id;
+    uint64_t cut;  // of its ledger
+  };
   Request* request;
-  std::vector<std::pair<Peer*, uint64_t>> gets;  // peers that may be gone meanwhile, and the cuts of their ledgers
+  bool begun = false;
   ucs_status_t status = UCS_OK;
+  std::vector<Gets> gets{};  // under way when it was asked for
 };
 
 namespace {
 
-/// The worker's peers, or the handle's, where gets are under way.
-std::vector<std::pair<Peer*, uint64_t>> under_way(ucp_worker& worker, const ucp_ep* handle) {
-  std::vector<std::pair<Peer*, uint64_t>> gets;
-  const auto add = [&](Peer& peer) {
-    if (!peer.gets.empty()) gets.emplace_back(&peer, peer.gets.cut());
-  };
-  if (handle != nullptr) {
-    if (handle->peer != nullptr) add(*handle->peer);
-  } else {
-    for (Peer* peer : worker.peers) add(*peer);
+/// Of the handle's peer, or of all of the worker's.
+template <class Visit>
+void each_peer(ucp_worker& worker, const ucp_ep* handle, const Visit& visit) {
+  if (handle == nullptr) {
+    for (Peer* peer : worker.peers) visit(*peer);
+  } else if (handle->peer != nullptr) {
+    visit(*handle->peer);
   }
-  return gets;
 }
 
+/// What nobody has been told of.
 ucs_status_t owed_by(ucp_worker& worker, const ucp_ep* handle) {
-  if (handle != nullptr) return handle->peer != nullptr ? handle->peer->gets.take_owed() : UCS_OK;
   ucs_status_t first = UCS_OK;
-  for (Peer* peer : worker.peers) {
-    const ucs_status_t one = peer->gets.take_owed();
+  each_peer(worker, handle, [&](Peer& peer) {
+    const ucs_status_t one = peer.gets.take_owed();
     if (first == UCS_OK) first = one;
-  }
+  });
   return first;
 }
 
+/// Thalweg's part. From progress: it progresses, and so calls handlers.
+void begin(ucp_worker& worker, Flush& flush) {
+  flush.begun = true;
+  Request& request = *flush.request;
+  ucp_ep* const handle = request.endpoint;  // counted, so it stays
+  if (handle != nullptr && handle->peer == nullptr) {
+    flush.status = UCS_ERR_CANCELED;  // closed by force
+    return;
+  }
+  each_peer(worker, handle, [](Peer& peer) { peer.unflushed = false; });
+  const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request.operation)
+                                             : tw_worker_flush(worker.worker, &request.operation);
+  if (status < 0) flush.status = refused(status, "a flush");
+  if (status != TW_IN_PROGRESS) return;
+  // Until it ends closes and flushes wait for what is written.
+  each_peer(worker, handle, [](Peer& peer) { peer.unflushed = true; });
+}
+
+bool settled(const ucp_worker& worker, const Flush::Gets& gets) {
+  return !is_alive(worker, gets.peer, gets.id) || gets.peer->gets.settled(gets.cut);
+}
+
+/// True: it has ended, with its status.
 bool step(ucp_worker& worker, Flush& flush) {
+  if (!flush.begun) begin(worker, flush);
   Request& request = *flush.request;
   if (request.operation != TW_REQUEST_NONE) {
     const tw_status status = tw_request_test(request.operation);
@@ -49,69 +76,64 @@ bool step(ucp_worker& worker, Flush& flush) {
     if (status < 0) flush.status = status_of(status);
     (void)tw_request_release(std::exchange(request.operation, TW_REQUEST_NONE));
   }
-  std::erase_if(flush.gets, [&](const auto& one) {
-    if (!worker.peers.contains(one.first)) return true;
-    if (!one.first->gets.settled(one.second)) return false;
-    const ucs_status_t owed = one.first->gets.take_owed();
-    if (flush.status == UCS_OK) flush.status = owed;
-    return true;
+  std::erase_if(flush.gets, [&](const Flush::Gets& gets) { return settled(worker, gets); });
+  if (!flush.gets.empty()) return false;
+  // Gets that failed before or meanwhile, and were asked for without a request.
+  const ucs_status_t owed = owed_by(worker, request.endpoint);
+  if (flush.status == UCS_OK) flush.status = owed;
+  return true;
+}
+
+ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wanted) {
+  if (handle != nullptr && handle->peer == nullptr) return pointer_of(UCS_ERR_NOT_CONNECTED);
+  if (handle != nullptr && handle->peer->lost) return pointer_of(handle->peer->why);
+  bool flushes = false;
+  std::vector<Flush::Gets> gets;
+  each_peer(worker, handle, [&](Peer& peer) {
+    flushes = flushes || (peer.unflushed && !peer.lost);
+    if (!peer.gets.empty()) gets.push_back({&peer, peer.id, peer.gets.cut()});
   });
-  return flush.gets.empty();
-}
-
-/// The flush is under way, or ends with the next progress.
-ucs_status_ptr_t begin(ucp_worker& worker, Request& request, bool written, std::vector<std::pair<Peer*, uint64_t>>&& gets,
-                       ucs_status_t owed) {
-  if (written && gets.empty()) {
-    finish_later(request, owed);
-    return handle_of(request);
-  }
-  if (gets.empty()) {
-    const ucs_status_t told = tell_end(request);
-    return told == UCS_OK ? handle_of(request) : pointer_of(told);
-  }
-  auto* const flush = new (std::nothrow) Flush{&request, std::move(gets), owed};
-  if (flush == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  worker.flushes.push_back(flush);
-  worker.chores = true;
-  return handle_of(request);
-}
-
-ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wanted, const char* function) {
-  tw_request operation = TW_REQUEST_NONE;
-  const tw_status status =
-      handle != nullptr ? tw_endpoint_flush(handle->endpoint, &operation) : tw_worker_flush(worker.worker, &operation);
-  if (status < 0) return pointer_of(refused(status, function));
-  auto gets = under_way(worker, handle);
-  const bool written = status == TW_OK;
-  const ucs_status_t owed = written ? owed_by(worker, handle) : UCS_OK;
-  if (written && gets.empty() && !wanted.no_immediate) return pointer_of(owed);
+  if (!flushes && gets.empty() && !wanted.no_immediate) return pointer_of(owed_by(worker, handle));
   Request* const request = take(worker, wanted, kFlush);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
-  request->operation = operation;
+  auto* const flush = request != nullptr ? new (std::nothrow) Flush{request} : nullptr;
+  if (flush == nullptr) {
+    if (request != nullptr) give_back(*request);
+    return pointer_of(UCS_ERR_NO_MEMORY);
+  }
+  flush->gets = std::move(gets);
+  flush->begun = !flushes;
   if (handle != nullptr) {
     request->endpoint = handle;
     ++handle->pending;
   }
-  return begin(worker, *request, written, std::move(gets), owed);
+  worker.flushes.push_back(flush);
+  worker.chores = true;
+  return handle_of(*request);
 }
 
 }  // namespace
 
-ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted, const char* function) {
-  return flushed(*handle.worker, &handle, wanted, function);
-}
-ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted, const char* function) {
-  return flushed(worker, nullptr, wanted, function);
+ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted) { return flushed(*handle.worker, &handle, wanted); }
+ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted) { return flushed(worker, nullptr, wanted); }
+
+bool may_step_flushes(const ucp_worker& worker) {
+  return std::any_of(worker.flushes.begin(), worker.flushes.end(), [&](const Flush* flush) {
+    if (!flush->begun) return true;
+    if (tw_request_test(flush->request->operation) == TW_IN_PROGRESS) return false;
+    return std::all_of(flush->gets.begin(), flush->gets.end(), [&](const Flush::Gets& gets) { return settled(worker, gets); });
+  });
 }
 
 unsigned step_flushes(ucp_worker& worker) {
+  // Out of the list: a step progresses, and handlers may flush.
+  std::vector<Flush*> stepped = std::exchange(worker.flushes, {});
   std::vector<Flush*> done;
-  std::erase_if(worker.flushes, [&](Flush* flush) {
+  std::erase_if(stepped, [&](Flush* flush) {
     if (!step(worker, *flush)) return false;
     done.push_back(flush);
     return true;
   });
+  worker.flushes.insert(worker.flushes.begin(), stepped.begin(), stepped.end());
   for (Flush* flush : done) {
     finish(*flush->request, flush->status);
     delete flush;
@@ -120,8 +142,10 @@ unsigned step_flushes(ucp_worker& worker) {
 }
 
 void end_flushes(ucp_worker& worker) {
-  for (Flush* flush : worker.flushes) delete flush;
-  worker.flushes.clear();
+  for (Flush* flush : std::exchange(worker.flushes, {})) {
+    finish(*flush->request, UCS_ERR_CANCELED);
+    delete flush;
+  }
 }
 
 }  // namespace thalweg::ucx
@@ -133,33 +157,33 @@ extern "C" {
 ucs_status_ptr_t ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t* param) {
   if (ucs_status_t s = check_fields("ucp_ep_flush_nbx", *param, kCommonFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
-  return flush(*ep, wanted_send(*param), "ucp_ep_flush_nbx");
+  return flush(*ep, wanted_send(*param));
 }
 
 ucs_status_ptr_t ucp_ep_flush_nb(ucp_ep_h ep, unsigned, ucp_send_callback_t cb) {
   const Hold hold(*ep->worker);
-  return flush(*ep, wanted_send(cb), "ucp_ep_flush_nb");
+  return flush(*ep, wanted_send(cb));
 }
 
 ucs_status_t ucp_ep_flush(ucp_ep_h ep) {
   const Hold hold(*ep->worker);
-  return wait_for(*ep->worker, flush(*ep, Wanted{}, "ucp_ep_flush"));
+  return wait_for(*ep->worker, flush(*ep, Wanted{}));
 }
 
 ucs_status_ptr_t ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_param_t* param) {
   if (ucs_status_t s = check_fields("ucp_worker_flush_nbx", *param, kCommonFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*worker);
-  return flush(*worker, wanted_send(*param), "ucp_worker_flush_nbx");
+  return flush(*worker, wanted_send(*param));
 }
 
 ucs_status_ptr_t ucp_worker_flush_nb(ucp_worker_h worker, unsigned, ucp_send_callback_t cb) {
   const Hold hold(*worker);
-  return flush(*worker, wanted_send(cb), "ucp_worker_flush_nb");
+  return flush(*worker, wanted_send(cb));
 }
 
 ucs_status_t ucp_worker_flush(ucp_worker_h worker) {
   const Hold hold(*worker);
-  return wait_for(*worker, flush(*worker, Wanted{}, "ucp_worker_flush"));
+  return wait_for(*worker, flush(*worker, Wanted{}));
 }
 
 ucs_status_t ucp_worker_fence(ucp_worker_h worker) {

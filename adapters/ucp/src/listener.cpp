@@ -2,6 +2,7 @@
 #include "listener.hpp"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 
 #include <cstdlib>
@@ -24,7 +25,8 @@ std::string text_of(const sockaddr* address) {
   if (address->sa_family != AF_INET6) return "";
   const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(address);
   inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-  return "[" + std::string(text) + "]:" + std::to_string(ntohs(v6.sin6_port));
+  const std::string scope = v6.sin6_scope_id != 0 ? "%" + std::to_string(v6.sin6_scope_id) : "";
+  return "[" + std::string(text) + scope + "]:" + std::to_string(ntohs(v6.sin6_port));
 }
 
 bool socket_address(const std::string& text, sockaddr_storage* address) {
@@ -41,6 +43,12 @@ bool socket_address(const std::string& text, sockaddr_storage* address) {
     return true;
   }
   auto& v6 = *reinterpret_cast<sockaddr_in6*>(address);
+  if (const size_t percent = host.find('%'); percent != std::string::npos) {  // a link-local address is one of an interface
+    const std::string scope = host.substr(percent + 1);
+    const unsigned named = if_nametoindex(scope.c_str());
+    v6.sin6_scope_id = named != 0 ? named : static_cast<uint32_t>(std::strtoul(scope.c_str(), nullptr, 10));
+    host.resize(percent);
+  }
   if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) != 1) return false;
   v6.sin6_family = AF_INET6;
   v6.sin6_port = port;
@@ -67,7 +75,7 @@ void accept_at_once(ucp_listener& listener, ucp_conn_request* request) {
 void on_request(void* arg, tw_connection_request* given) {
   auto& listener = *static_cast<ucp_listener*>(arg);
   auto* const request =
-      new (std::nothrow) ucp_conn_request{&listener, given, client_id_of(given), tw_connection_request_peer(given)};
+      new (std::nothrow) ucp_conn_request{listener.worker, given, client_id_of(given), tw_connection_request_peer(given)};
   if (request == nullptr) return (void)tw_reject(given, nullptr, 0);
   if (listener.on_request.cb != nullptr) return listener.on_request.cb(request, listener.on_request.arg);
   accept_at_once(listener, request);
@@ -131,7 +139,7 @@ ucs_status_t ucp_listener_query(ucp_listener_h listener, ucp_listener_attr_t* at
 
 ucs_status_t ucp_listener_reject(ucp_listener_h, ucp_conn_request_h conn_request) {
   if (conn_request == nullptr) return UCS_ERR_INVALID_PARAM;
-  const Hold hold(*conn_request->listener->worker);
+  const Hold hold(*conn_request->worker);
   const tw_status status = tw_reject(conn_request->request, nullptr, 0);
   delete conn_request;
   return status == TW_OK ? UCS_OK : failed("ucp_listener_reject", status);

@@ -18,7 +18,7 @@ struct ucp_listener {
 };
 
 struct ucp_conn_request {
-  ucp_listener* listener;
+  ucp_worker* worker;  // the listener may be gone before the answer
   tw_connection_request* request;
   uint64_t client_id;
   std::string peer;  // its address as text

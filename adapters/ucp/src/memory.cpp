@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <thalweg/places.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -29,13 +30,17 @@ constexpr unsigned kFlags = UCP_MEM_MAP_NONBLOCK | UCP_MEM_MAP_ALLOCATE | UCP_ME
 #endif
     ;
 
+constexpr uint64_t kConnecting = 10'000'000'000;  // ns; as long as connecting may take
+constexpr unsigned kProtections =
+    UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ | UCP_MEM_MAP_PROT_REMOTE_WRITE;
+
 /// The parameters, with UCX's defaults for what is left out.
 struct Wish {
   void* address = nullptr;
   size_t length = 0;
   unsigned flags = 0;
   unsigned prot = 0;
-  ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
+  ucs_memory_type_t type = UCS_MEMORY_TYPE_UNKNOWN;
 };
 
 Wish read(const ucp_mem_map_params_t& params) {
@@ -52,12 +57,59 @@ Wish read(const ucp_mem_map_params_t& params) {
   return wish;
 }
 
+bool is_page(const void* address) {
+  return address != nullptr && reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) == 0;
+}
+
+ucs_status_t check(const ucp_mem_map_params_t& params, const Wish& wish) {
+  if (ucs_status_t s = check_mask("ucp_mem_map", "field_mask", params.field_mask, kParams); s != UCS_OK) return s;
+  if (ucs_status_t s = check_mask("ucp_mem_map", "flags", wish.flags, kFlags); s != UCS_OK) return s;
+  if (ucs_status_t s = check_mask("ucp_mem_map", "prot", wish.prot, kProtections); s != UCS_OK) return s;
+  if ((params.field_mask & UCP_MEM_MAP_PARAM_FIELD_LENGTH) == 0) {
+    tell("ucp_mem_map: UCP_MEM_MAP_PARAM_FIELD_LENGTH is missing");
+    return UCS_ERR_INVALID_PARAM;
+  }
+  if ((wish.flags & UCP_MEM_MAP_FIXED) != 0 && !is_page(wish.address)) {
+    tell("ucp_mem_map: UCP_MEM_MAP_FIXED needs the address of a page, not %p", wish.address);
+    return UCS_ERR_INVALID_PARAM;
+  }
+  switch (wish.type) {
+    case UCS_MEMORY_TYPE_HOST:
+    case UCS_MEMORY_TYPE_CUDA:
+    case UCS_MEMORY_TYPE_CUDA_MANAGED:
+    case UCS_MEMORY_TYPE_UNKNOWN:
+      return UCS_OK;
+    default:
+      return unsupported("ucp_mem_map", "memory of other devices than CUDA's", "use memory of the host or of a CUDA device");
+  }
+}
+
+/// What the user did not say.
+ucs_memory_type_t type_at(const void* address) {
+  tw_memory_info info = TW_MEMORY_INFO_INIT;
+  if (address == nullptr || tw_memory_query(address, &info) != TW_OK) return UCS_MEMORY_TYPE_HOST;
+  switch (info.kind) {
+    case TW_MEMORY_DEVICE:
+    case TW_MEMORY_POOL:
+    case TW_MEMORY_VMM:
+      return UCS_MEMORY_TYPE_CUDA;
+    case TW_MEMORY_MANAGED:
+      return UCS_MEMORY_TYPE_CUDA_MANAGED;
+    default:
+      return UCS_MEMORY_TYPE_HOST;
+  }
+}
+
+bool is_hidden(unsigned prot) {
+  return prot != 0 && (prot & (UCP_MEM_MAP_PROT_REMOTE_READ | UCP_MEM_MAP_PROT_REMOTE_WRITE)) == 0;
+}
+
 uint32_t access_of(unsigned prot) {
   if (prot == 0) return TW_MEMORY_ALL;
   uint32_t access = 0;
   if ((prot & UCP_MEM_MAP_PROT_REMOTE_READ) != 0) access |= TW_MEMORY_READ;
   if ((prot & UCP_MEM_MAP_PROT_REMOTE_WRITE) != 0) access |= TW_MEMORY_WRITE | TW_MEMORY_ATOMIC;
-  // 0 means all to Thalweg; memory that peers may not reach is never given to any.
+  // 0 means all to Thalweg; memory that peers may not reach is given to none: is_hidden().
   return access == 0 ? uint32_t{TW_MEMORY_READ} : access;
 }
 
@@ -65,8 +117,7 @@ uint32_t access_of(unsigned prot) {
 class Place {
  public:
   Place(void* where, size_t length) : where_(where), length_(length) {
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    if (where == nullptr || reinterpret_cast<uintptr_t>(where) % page != 0) return;
+    if (!is_page(where)) return;
     kept_ = mmap(where, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) == where;
   }
   ~Place() {
@@ -135,17 +186,18 @@ ucs_status_t attach(ucp_context& context, const Wish& wish, ucp_mem& memory) {
 }
 
 ucs_status_t pack(const ucp_mem& memory, void** buffer, size_t* size) {
+  const bool opens = memory.memory != nullptr && !memory.hidden;
   KeyHeader header{};
   std::memcpy(header.magic, kKeyMagic, sizeof kKeyMagic);
   header.address = reinterpret_cast<uint64_t>(memory.address);
-  header.bytes = memory.length;
+  header.bytes = opens ? memory.length : 0;
   size_t key = 0;
-  if (memory.memory != nullptr) {
+  if (opens) {
     if (const tw_status s = tw_memory_export(memory.memory, nullptr, &key); s < 0) return failed("ucp_rkey_pack", s);
   }
   auto* const bytes = static_cast<std::byte*>(std::malloc(sizeof header + key));
   if (bytes == nullptr) return UCS_ERR_NO_MEMORY;
-  if (memory.memory != nullptr) {
+  if (opens) {
     const tw_status status = tw_memory_export(memory.memory, bytes + sizeof header, &key);
     if (status < 0) {
       std::free(bytes);
@@ -165,13 +217,12 @@ extern "C" {
 
 ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t* params, ucp_mem_h* memh_p) {
   if (context == nullptr || params == nullptr || memh_p == nullptr) return UCS_ERR_INVALID_PARAM;
-  if (ucs_status_t s = check_mask("ucp_mem_map", "field_mask", params->field_mask, kParams); s != UCS_OK) return s;
   const Wish wish = read(*params);
-  if (ucs_status_t s = check_mask("ucp_mem_map", "flags", wish.flags, kFlags); s != UCS_OK) return s;
+  if (ucs_status_t s = check(*params, wish); s != UCS_OK) return s;
   auto memory = std::make_unique<ucp_mem>();
   memory->length = wish.length;
   memory->address = wish.address;
-  memory->type = wish.type;
+  memory->hidden = is_hidden(wish.prot);
   if (wish.length != 0) {
     const bool own = (wish.flags & UCP_MEM_MAP_ALLOCATE) != 0, fixed = (wish.flags & UCP_MEM_MAP_FIXED) != 0;
     const ucs_status_t status = !own    ? attach(*context, wish, *memory)
@@ -179,6 +230,7 @@ ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t* para
                                         : allocate(*context, wish, *memory);
     if (status != UCS_OK) return status;
   }
+  memory->type = wish.type != UCS_MEMORY_TYPE_UNKNOWN ? wish.type : type_at(memory->address);
   *memh_p = memory.release();
   return UCS_OK;
 }
@@ -207,7 +259,9 @@ ucs_status_t ucp_mem_query(const ucp_mem_h memh, ucp_mem_attr_t* attr) {
 ucs_status_t ucp_mem_advise(ucp_context_h, ucp_mem_h, ucp_mem_advise_params_t* params) {
   constexpr uint64_t kKnown =
       UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE;
-  if (params == nullptr || (params->field_mask & kKnown) != kKnown) return UCS_ERR_INVALID_PARAM;
+  if (params == nullptr) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s = check_mask("ucp_mem_advise", "field_mask", params->field_mask, kKnown); s != UCS_OK) return s;
+  if (params->field_mask != kKnown) return UCS_ERR_INVALID_PARAM;
   if (params->advice == UCP_MADV_NORMAL) return UCS_OK;
   if (params->advice != UCP_MADV_WILLNEED) return UCS_ERR_INVALID_PARAM;
   // Whole pages around it; advice may be ignored, so nothing fails.
@@ -233,6 +287,10 @@ void ucp_rkey_buffer_release(void* rkey_buffer) { std::free(rkey_buffer); }
 #if THALWEG_UCX_1_22
 ucs_status_t ucp_memh_pack(ucp_mem_h memh, const ucp_memh_pack_params_t* params, void** buffer_p, size_t* buffer_size_p) {
   if (memh == nullptr || params == nullptr || buffer_p == nullptr || buffer_size_p == nullptr) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s = check_mask("ucp_memh_pack", "field_mask", params->field_mask, UCP_MEMH_PACK_PARAM_FIELD_FLAGS);
+      s != UCS_OK) {
+    return s;
+  }
   const uint64_t flags = (params->field_mask & UCP_MEMH_PACK_PARAM_FIELD_FLAGS) != 0 ? params->flags : 0;
   if ((flags & UCP_MEMH_PACK_FLAG_EXPORT) != 0) {
     return unsupported("ucp_memh_pack", "UCP_MEMH_PACK_FLAG_EXPORT", "pack a key for peers instead, without that flag");
@@ -246,6 +304,7 @@ void ucp_memh_buffer_release(void* buffer, const ucp_memh_buffer_release_params_
 ucs_status_t ucp_rkey_compare(ucp_worker_h, ucp_rkey_h rkey1, ucp_rkey_h rkey2, const ucp_rkey_compare_params_t* params,
                               int* result) {
   if (rkey1 == nullptr || rkey2 == nullptr || params == nullptr || result == nullptr) return UCS_ERR_INVALID_PARAM;
+  if (ucs_status_t s = check_mask("ucp_rkey_compare", "field_mask", params->field_mask, 0); s != UCS_OK) return s;
   // An order of what the keys reach, not of their ways: two keys of one region are equal.
   const auto order = [](auto a, auto b) { return a < b ? -1 : a > b ? 1 : 0; };
   *result = order(rkey1->endpoint, rkey2->endpoint);
@@ -263,6 +322,7 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
     return unsupported("ucp_ep_rkey_unpack", "a key of another UCX", "let all processes use the same libucp");
   }
   auto key = std::make_unique<ucp_rkey>();
+  key->worker = ep->worker;
   key->endpoint = ep->endpoint;
   key->address = header.address;
   key->length = header.bytes;
@@ -272,14 +332,27 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
     const tw_status status = tw_memory_import(ep->endpoint, bytes, header.length, &key->memory);
     if (status != TW_OK) return failed("ucp_ep_rkey_unpack", status);
   }
+  // The header is the peer's word; Thalweg's key is what the mapping has been checked against.
+  if (header.bytes != tw_remote_memory_length(key->memory) || header.bytes > UINT64_MAX - header.address) {
+    tw_remote_memory_release(key->memory);
+    tell("ucp_ep_rkey_unpack: the key says %llu bytes at %#llx, which is not what it opens",
+         static_cast<unsigned long long>(header.bytes), static_cast<unsigned long long>(header.address));
+    return UCS_ERR_INVALID_PARAM;
+  }
   *rkey_p = key.release();
   return UCS_OK;
 }
 
 ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void** addr_p) {
   if (rkey == nullptr || addr_p == nullptr) return UCS_ERR_INVALID_PARAM;
+  const Hold hold(*rkey->worker);
   if (raddr < rkey->address || raddr - rkey->address >= rkey->length) return UCS_ERR_INVALID_ADDR;
   void* base = nullptr;
+  // It waits for the owner's answer, and progresses meanwhile; the peer's loss ends it.
+  const HoldBack held(*rkey->worker);
+  rkey->worker->unread = rkey->worker->told != 0;
+  // Not for ever where there is no progress: in a handler, before the peer has answered.
+  if (tw_endpoint_wait(rkey->endpoint, kConnecting) != TW_OK) return UCS_ERR_UNREACHABLE;
   // Where it is not mapped that is no failure: users ask in order to find out.
   if (tw_remote_memory_map(rkey->memory, &base) != TW_OK) return UCS_ERR_UNREACHABLE;
   *addr_p = static_cast<std::byte*>(base) + (raddr - rkey->address);
@@ -288,6 +361,7 @@ ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void** addr_p) {
 
 void ucp_rkey_destroy(ucp_rkey_h rkey) {
   if (rkey == nullptr) return;
+  const Hold hold(*rkey->worker);
   if (rkey->memory != nullptr) tw_remote_memory_release(rkey->memory);
   delete rkey;
 }

@@ -6,16 +6,19 @@
 #include <cstdint>
 
 #include "ucx.hpp"
+#include "worker.hpp"
 
 struct ucp_mem {
   tw_memory* memory = nullptr;  // NULL: of length 0
   void* address = nullptr;      // as the user knows it: where FIXED asked for it, another view of the library's
   size_t length = 0;
   bool fixed = false;
+  bool hidden = false;  // no access for peers was asked for: its key opens nothing
   ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
 };
 
 struct ucp_rkey {
+  ucp_worker* worker = nullptr;
   tw_endpoint* endpoint = nullptr;
   tw_remote_memory* memory = nullptr;  // NULL: of length 0
   uint64_t address = 0;                // at the peer

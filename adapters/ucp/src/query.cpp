@@ -22,7 +22,9 @@ ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t* attr) {
   const Hold hold(*ep->worker);
   if ((attr->field_mask & UCP_EP_ATTR_FIELD_NAME) != 0) {
     std::memset(attr->name, 0, sizeof attr->name);
-    ep->name.copy(attr->name, sizeof attr->name - 1);
+    const std::string made = "endpoint-" + std::to_string(reinterpret_cast<uintptr_t>(ep));
+    const std::string& name = ep->name.empty() ? made : ep->name;
+    name.copy(attr->name, sizeof attr->name - 1);
   }
   if ((attr->field_mask & UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) != 0 &&
       (ep->peer == nullptr || !socket_address(ep->peer->remote, &attr->remote_sockaddr))) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "endpoint.hpp"
 #include "status.hpp"
@@ -13,22 +14,17 @@
 namespace thalweg::ucx {
 namespace {
 
-constexpr size_t kChunk = 64;  // requests that the pool grows by
-
 // One for each kind of callback.
-void call_send(Request& r) { r.callback.send(handle_of(r), r.status.load(std::memory_order_relaxed)); }
-void call_send_nbx(Request& r) { r.callback.send_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), r.user_data); }
-void call_recv(Request& r) { r.callback.recv(handle_of(r), r.status.load(std::memory_order_relaxed), &r.info); }
-void call_recv_nbx(Request& r) {
-  r.callback.recv_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), &r.info, r.user_data);
+void call_send(const Ended& e) { e.callback.send(e.handle, e.status); }
+void call_send_nbx(const Ended& e) { e.callback.send_nbx(e.handle, e.status, e.user_data); }
+void call_recv(const Ended& e) {
+  ucp_tag_recv_info_t info = e.info;
+  e.callback.recv(e.handle, e.status, &info);
 }
-void call_stream(Request& r) { r.callback.stream(handle_of(r), r.status.load(std::memory_order_relaxed), r.info.length); }
-void call_stream_nbx(Request& r) {
-  r.callback.stream_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), r.info.length, r.user_data);
-}
-void call_am_nbx(Request& r) {
-  r.callback.am_nbx(handle_of(r), r.status.load(std::memory_order_relaxed), r.info.length, r.user_data);
-}
+void call_recv_nbx(const Ended& e) { e.callback.recv_nbx(e.handle, e.status, &e.info, e.user_data); }
+void call_stream(const Ended& e) { e.callback.stream(e.handle, e.status, e.info.length); }
+void call_stream_nbx(const Ended& e) { e.callback.stream_nbx(e.handle, e.status, e.info.length, e.user_data); }
+void call_am_nbx(const Ended& e) { e.callback.am_nbx(e.handle, e.status, e.info.length, e.user_data); }
 
 Wanted wanted(const ucp_request_param_t& param, Invoke invoke) {
   Wanted wanted;
@@ -79,18 +75,18 @@ Pool::Pool(const ucp_context& context) : context_(context), stride_((kRequestByt
 Pool::~Pool() {
   for (std::byte* chunk : chunks_) {
     if (context_.request_cleanup != nullptr) {
-      for (size_t i = 0; i < kChunk; ++i) context_.request_cleanup(chunk + i * stride_ + kRequestBytes);
+      for (size_t i = 0; i < kAtOnce; ++i) context_.request_cleanup(chunk + i * stride_ + kRequestBytes);
     }
     ::operator delete(chunk, std::align_val_t{64});
   }
 }
 
 bool Pool::grow() {
-  auto* const chunk = static_cast<std::byte*>(::operator new(stride_ * kChunk, std::align_val_t{64}, std::nothrow));
+  auto* const chunk = static_cast<std::byte*>(::operator new(stride_ * kAtOnce, std::align_val_t{64}, std::nothrow));
   if (chunk == nullptr) return false;
-  std::memset(chunk, 0, stride_ * kChunk);
+  std::memset(chunk, 0, stride_ * kAtOnce);
   chunks_.push_back(chunk);
-  for (size_t i = kChunk; i-- > 0;) {
+  for (size_t i = kAtOnce; i-- > 0;) {
     auto* const request = new (chunk + i * stride_) Request;
     if (context_.request_init != nullptr) context_.request_init(handle_of(*request));
     put(*request);
@@ -106,7 +102,7 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
     return nullptr;
   request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
   request->pooled = wanted.memory == nullptr;
-  request->released = request->muted = request->told = request->fetches = request->later = false;
+  request->released = request->muted = request->told = request->fetches = request->in_later = false;
   request->kind = kind;
   request->worker = &worker;
   request->endpoint = nullptr;
@@ -129,9 +125,10 @@ void give_back(Request& request) {
 namespace {
 
 void leave_ledger(Request& request, ucs_status_t status) {
-  if (!request.fetches || request.endpoint->peer == nullptr) return;
-  request.endpoint->peer->gets.end(request.get, status, request.released);
-  request.fetches = false;
+  if (!std::exchange(request.fetches, false)) return;
+  // Not by the endpoint, which a forced close has parted from its peer: the peer's other endpoints have the same ledger.
+  if (!is_alive(*request.worker, request.peer, request.peer_id)) return;
+  request.peer->gets.end(request.get, status, request.released);
 }
 
 }  // namespace
@@ -143,10 +140,12 @@ void finish(Request& request, ucs_status_t status) {
   ucp_ep* const endpoint = request.endpoint;
   leave_ledger(request, status);
   const bool free = request.released && request.pooled;
-  const bool call = request.invoke != nullptr && !request.muted && !worker.ending;
-  // Release: a thread that sees the status sees the data. The user may use or free the request from here on.
+  const Invoke invoke = !request.muted && !worker.ending ? request.invoke : nullptr;
+  // A callback gets a copy: from the store on another thread may free the request, or its memory.
+  Ended ended{request.callback, request.user_data, request.info, status, handle_of(request)};
+  // Release: a thread that sees the status sees the data.
   request.status.store(status, std::memory_order_release);
-  if (call) request.invoke(request);
+  if (invoke != nullptr) invoke(ended);
   if (free) worker.pool.put(request);
   if (endpoint != nullptr) released(*endpoint);
 }
@@ -159,14 +158,17 @@ void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
   if (request.unpacked != UCS_OK && (status == TW_OK || status == TW_ERR_INVALID)) mine = request.unpacked;
   // This side closed by force: UCX calls that canceled.
   if (status == TW_ERR_CLOSED && request.endpoint != nullptr && request.endpoint->closed) mine = UCS_ERR_CANCELED;
+  // In a call of the user's that is none of progress: callbacks wait for it.
+  if (request.worker->holding != 0) [[unlikely]]
+    return finish_later(request, mine);
   finish(request, mine);
 }
 
 void finish_later(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
   request.next = nullptr;
-  request.later = true;
-  request.ends_with = status;
+  request.in_later = true;
+  request.outcome = status;
   worker.chores = true;
   *worker.later_end = &request;
   worker.later_end = &request.next;
@@ -269,9 +271,10 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   const Hold hold(*worker);
   Request& request = request_of(handle);
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
+  if (request.in_later) return;  // complete, told by the next progress
   if (request.kind == kStreamRecv) return cancel_stream(request);
-  if (request.operation == TW_REQUEST_NONE) return;  // complete, told by the next progress
-  (void)tw_request_cancel(request.operation);        // too late: it ends as it would have
+  if (request.operation == TW_REQUEST_NONE) return;
+  (void)tw_request_cancel(request.operation);  // too late: it ends as it would have
 }
 
 ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {

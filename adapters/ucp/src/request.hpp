@@ -21,8 +21,29 @@
 
 namespace thalweg::ucx {
 
+struct Peer;
 struct Request;
-using Invoke = void (*)(Request& request);  // calls the user's callback, by its kind
+
+union Callback {
+  void* any;
+  ucp_send_callback_t send;
+  ucp_send_nbx_callback_t send_nbx;
+  ucp_tag_recv_callback_t recv;
+  ucp_tag_recv_nbx_callback_t recv_nbx;
+  ucp_stream_recv_callback_t stream;
+  ucp_stream_recv_nbx_callback_t stream_nbx;
+  ucp_am_recv_data_nbx_callback_t am_nbx;
+};
+
+/// What a callback gets of a request that has ended.
+struct Ended {
+  Callback callback;
+  void* user_data;
+  ucp_tag_recv_info_t info;
+  ucs_status_t status;
+  void* handle;
+};
+using Invoke = void (*)(const Ended& ended);  // calls the user's callback, by its kind
 
 struct Request {
   std::atomic<ucs_status_t> status;  // UCS_INPROGRESS until it has ended
@@ -30,22 +51,13 @@ struct Request {
   bool released;                     // the user has freed it already
   bool muted;                        // and wants no callback
   bool told;                         // its end comes by the worker's queue, not by a callback
-  bool memory_read;                  // ucp_request_query: UCS_MEMORY_TYPE_HOST unless asked
+  bool in_later;                     // its end waits for progress, with `outcome`
   uint8_t kind;                      // RequestKind, for ucp_request_query
   ucp_worker* worker;
   ucp_ep* endpoint;  // counted in its `pending`; NULL: of none (receives)
   tw_request operation;
   Invoke invoke;  // NULL: no callback
-  union {
-    void* any;
-    ucp_send_callback_t send;
-    ucp_send_nbx_callback_t send_nbx;
-    ucp_tag_recv_callback_t recv;
-    ucp_tag_recv_nbx_callback_t recv_nbx;
-    ucp_stream_recv_callback_t stream;
-    ucp_stream_recv_nbx_callback_t stream_nbx;
-    ucp_am_recv_data_nbx_callback_t am_nbx;
-  } callback;
+  Callback callback;
   void* user_data;
   ucp_tag_recv_info_t info;  // receives; of others the length
   tw_layout* layout;         // made for this operation
@@ -53,9 +65,10 @@ struct Request {
   void* extra;               // of its kind: a close's endpoint, a stream's receive
   uint64_t get;              // its number in the peer's ledger
   bool fetches;              // is in the ledger
-  bool later;                // has ended: the next progress tells, with ends_with
-  ucs_status_t ends_with;
-  ucs_status_t unpacked;  // what a generic datatype said of the bytes that it got
+  ucs_status_t outcome;      // of finish_later
+  ucs_status_t unpacked;     // what a generic datatype said of the bytes that it got
+  Peer* peer;                // whose ledger; it may be gone, or another one at the same place: see peer_id
+  uint64_t peer_id;
 };
 inline constexpr size_t kRequestBytes = 160;
 static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);
@@ -113,12 +126,20 @@ class Pool {
     free_ = request->next;
     return request;
   }
+  /// Each request that was ever taken from it.
+  template <class Visit>
+  void each(const Visit& visit) {
+    for (std::byte* chunk : chunks_) {
+      for (size_t i = 0; i < kAtOnce; ++i) visit(*reinterpret_cast<Request*>(chunk + i * stride_));
+    }
+  }
   void put(Request& request) {
     request.next = free_;
     free_ = &request;
   }
 
  private:
+  static constexpr size_t kAtOnce = 64;  // requests that it grows by
   bool grow();
   const ucp_context& context_;
   size_t stride_;

@@ -30,14 +30,17 @@ Request* take_for(ucp_ep& ep, const Wanted& wanted, RequestKind kind) {
   if (request == nullptr) return nullptr;
   request->endpoint = &ep;
   ++ep.pending;
-  ep.peer->one_sided = true;
+  ep.peer->one_sided = ep.peer->unflushed = true;
   return request;
 }
 
 /// Its bytes come back: flushes wait for it.
 void enter_ledger(Request& request) {
+  Peer* const peer = request.endpoint->peer;
   request.fetches = true;
-  request.get = request.endpoint->peer->gets.begin();
+  request.peer = peer;
+  request.peer_id = peer->id;
+  request.get = peer->gets.begin();
 }
 
 enum class Verb { put, get };
@@ -78,7 +81,7 @@ ucs_status_t put_untold(const Target& target, const void* buffer, size_t length,
   if (ucs_status_t s = alive(target.ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(target.key, target.address, length, &offset); s != UCS_OK) return s;
   if (length == 0) return UCS_OK;
-  target.ep.peer->one_sided = true;
+  target.ep.peer->one_sided = target.ep.peer->unflushed = true;
   const tw_status status = tw_put(target.ep.endpoint, buffer, length, target.key.memory, offset, nullptr, nullptr);
   return status >= 0 ? status_of(status) : failed(function, status);
 }
@@ -170,6 +173,14 @@ ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
   return (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param.datatype : kBytes;
 }
 
+/// No flags belong to these functions.
+ucs_status_t check(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  if (ucs_status_t s = check_fields(function, param, known); s != UCS_OK) return s;
+  if ((param.op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS) == 0) [[likely]]
+    return UCS_OK;
+  return check_mask(function, "flags", param.flags, 0);
+}
+
 void* untyped(const void* buffer) { return const_cast<void*>(buffer); }
 
 }  // namespace
@@ -178,7 +189,7 @@ extern "C" {
 
 ucs_status_ptr_t ucp_put_nbx(ucp_ep_h ep, const void* buffer, size_t count, uint64_t remote_addr, ucp_rkey_h rkey,
                              const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_put_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_put_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return transfer(Verb::put, {*ep, *rkey, remote_addr}, untyped(buffer), count, datatype_of(*param), wanted_send(*param),
                   "ucp_put_nbx");
@@ -186,7 +197,7 @@ ucs_status_ptr_t ucp_put_nbx(ucp_ep_h ep, const void* buffer, size_t count, uint
 
 ucs_status_ptr_t ucp_get_nbx(ucp_ep_h ep, void* buffer, size_t count, uint64_t remote_addr, ucp_rkey_h rkey,
                              const ucp_request_param_t* param) {
-  if (ucs_status_t s = check_fields("ucp_get_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_get_nbx", *param, kFields); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
   return transfer(Verb::get, {*ep, *rkey, remote_addr}, buffer, count, datatype_of(*param), wanted_send(*param), "ucp_get_nbx");
 }
@@ -229,7 +240,7 @@ ucs_status_t ucp_get(ucp_ep_h ep, void* buffer, size_t length, uint64_t remote_a
 ucs_status_ptr_t ucp_atomic_op_nbx(ucp_ep_h ep, ucp_atomic_op_t opcode, const void* buffer, size_t count, uint64_t remote_addr,
                                    ucp_rkey_h rkey, const ucp_request_param_t* param) {
   constexpr uint32_t kKnown = kFields | UCP_OP_ATTR_FIELD_REPLY_BUFFER;
-  if (ucs_status_t s = check_fields("ucp_atomic_op_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check("ucp_atomic_op_nbx", *param, kKnown); s != UCS_OK) return pointer_of(s);
   Atomic one;
   const bool typed = (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0;
   one.size = typed ? param->datatype >> UCP_DATATYPE_SHIFT : 0;
@@ -268,7 +279,7 @@ ucs_status_t ucp_atomic_post(ucp_ep_h ep, ucp_atomic_post_op_t opcode, uint64_t 
   const Hold hold(*ep->worker);
   if (ucs_status_t s = alive(*ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(*rkey, remote_addr, op_size, &offset); s != UCS_OK) return s;
-  ep->peer->one_sided = true;
+  ep->peer->one_sided = ep->peer->unflushed = true;
   const tw_status status =
       tw_atomic(ep->endpoint, kOps[opcode], rkey->memory, offset, op_size, value, 0, nullptr, nullptr, nullptr);
   return status >= 0 ? UCS_OK : failed("ucp_atomic_post", status);

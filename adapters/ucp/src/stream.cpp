@@ -287,9 +287,10 @@ ucs_status_t open_stream_handlers(ucp_worker& worker) {
 void lose_stream(Peer& peer) {
   if (peer.stream == nullptr) return;
   ucp_worker& worker = *peer.worker;
+  const uint64_t id = peer.id;
   const ucs_status_t why = peer.why;
   // A callback may cancel other receives, and close the last endpoint.
-  while (worker.peers.contains(&peer) && !peer.stream->receives.empty()) {
+  while (is_alive(worker, &peer, id) && !peer.stream->receives.empty()) {
     Request* const request = peer.stream->receives.front();
     peer.stream->receives.pop_front();
     end_receive(*request, why);
@@ -309,21 +310,21 @@ unsigned load_streams(ucp_worker& worker) {
   return static_cast<unsigned>(streams.size());
 }
 
+void cancel_receives(Peer& peer, const ucp_ep* endpoint) {
+  if (peer.stream == nullptr) return;
+  std::erase_if(peer.stream->receives, [&](Request* request) {
+    if (endpoint != nullptr && request->endpoint != endpoint) return false;
+    end_receive_later(*request, UCS_ERR_CANCELED);
+    return true;
+  });
+}
+
 void cancel_stream(Request& request) {
   if (request.extra == nullptr) return;  // has ended; the next progress tells
   StreamState& stream = stream_of(*receive_of(request).peer);
   if (receive_of(request).filled != 0) return;  // too late
   std::erase(stream.receives, &request);
   end_receive_later(request, UCS_ERR_CANCELED);
-}
-
-void cancel_receives(ucp_ep& handle) {
-  if (handle.peer == nullptr || handle.peer->stream == nullptr) return;
-  std::erase_if(handle.peer->stream->receives, [&](Request* request) {
-    if (request->endpoint != &handle) return false;
-    end_receive_later(*request, UCS_ERR_CANCELED);
-    return true;
-  });
 }
 
 }  // namespace thalweg::ucx

@@ -31,8 +31,8 @@ ucs_status_t open_stream_handlers(ucp_worker& worker);
 unsigned load_streams(ucp_worker& worker);
 /// The peer is lost: receives end.
 void lose_stream(Peer& peer);
+/// Its posted receives, or those of one endpoint, end with UCS_ERR_CANCELED in the next progress.
+void cancel_receives(Peer& peer, const ucp_ep* endpoint);
 void cancel_stream(Request& request);
-/// The handle is being closed: its receives end as canceled, in the next progress.
-void cancel_receives(ucp_ep& handle);
 
 }  // namespace thalweg::ucx

@@ -35,32 +35,44 @@ unsigned finish_those_that_are_complete(ucp_worker& worker) {
     Request& request = *ready;
     ready = request.next;
     ++events;
-    finish(request, request.ends_with);
+    request.in_later = false;
+    finish(request, request.outcome);
   }
   return events;
 }
 
+/// Until it is empty, because what is left there wakes nobody; but not for ever, where callbacks post what ends at once.
 unsigned poll_queue(ucp_worker& worker) {
   constexpr size_t kAtOnce = 16;
+  constexpr int kTurns = 64;
   tw_completion entries[kAtOnce];
-  size_t taken = 0;
-  if (tw_completion_queue_poll(worker.queue, entries, kAtOnce, &taken) != TW_OK) return 0;
-  worker.told -= static_cast<uint32_t>(taken);
-  for (size_t i = 0; i < taken; ++i) ended(entries[i].arg, TW_REQUEST_NONE, entries[i].status, &entries[i].info);
-  return static_cast<unsigned>(taken);
+  unsigned events = 0;
+  size_t taken = kAtOnce;
+  for (int turn = 0; taken == kAtOnce && turn < kTurns; ++turn) {
+    if (tw_completion_queue_poll(worker.queue, entries, kAtOnce, &taken) != TW_OK) return events;
+    worker.told -= static_cast<uint32_t>(taken);
+    events += static_cast<unsigned>(taken);
+    for (size_t i = 0; i < taken; ++i) ended(entries[i].arg, TW_REQUEST_NONE, entries[i].status, &entries[i].info);
+  }
+  worker.unread = worker.unread || taken == kAtOnce;
+  return events;
 }
 
 }  // namespace
 
 unsigned do_chores(ucp_worker& worker) {
-  // Polling the queue progresses, too, where it is empty.
-  unsigned events = worker.told != 0 ? poll_queue(worker) : tw_worker_progress(worker.worker);
+  unsigned events = tw_worker_progress(worker.worker);
+  if (!worker.losses.empty()) events += tell_losses(worker);
   if (worker.later != nullptr) events += finish_those_that_are_complete(worker);
   if (!worker.streams.empty()) events += load_streams(worker);
   if (!worker.flushes.empty()) events += step_flushes(worker);
   if (!worker.closing.empty()) events += step_closing(worker);
-  worker.chores = worker.told != 0 || worker.later != nullptr || !worker.streams.empty() || !worker.flushes.empty() ||
-                  !worker.closing.empty();
+  if (!worker.sweeps.empty()) sweep(worker);
+  // Last: all before may progress Thalweg's worker.
+  worker.unread = false;
+  if (worker.told != 0) events += poll_queue(worker);
+  worker.chores = worker.told != 0 || !worker.losses.empty() || !worker.sweeps.empty() || worker.later != nullptr ||
+                  !worker.streams.empty() || !worker.flushes.empty() || !worker.closing.empty();
   return events;
 }
 
@@ -80,7 +92,18 @@ constexpr uint64_t kAttributes = UCP_WORKER_ATTR_FIELD_THREAD_MODE | UCP_WORKER_
 
 ucs_status_t check_params(const ucp_worker_params_t& params) {
   if (ucs_status_t s = check_mask("ucp_worker_create", "field_mask", params.field_mask, kParams); s != UCS_OK) return s;
-  if ((params.field_mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) == 0) return UCS_OK;
+  const uint64_t mask = params.field_mask;
+  constexpr unsigned kEvents = UCP_WAKEUP_RMA | UCP_WAKEUP_AMO | UCP_WAKEUP_TAG_SEND | UCP_WAKEUP_TAG_RECV | UCP_WAKEUP_TX |
+                               UCP_WAKEUP_RX | UCP_WAKEUP_EDGE;
+  const uint64_t flags = (mask & UCP_WORKER_PARAM_FIELD_FLAGS) != 0 ? params.flags : 0;
+  const unsigned events = (mask & UCP_WORKER_PARAM_FIELD_EVENTS) != 0 ? params.events : 0;
+  if (ucs_status_t s = check_mask("ucp_worker_create", "flags", flags, UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK); s != UCS_OK)
+    return s;
+  if (ucs_status_t s = check_mask("ucp_worker_create", "events", events, kEvents); s != UCS_OK) return s;
+  if ((mask & UCP_WORKER_PARAM_FIELD_THREAD_MODE) != 0 && params.thread_mode >= UCS_THREAD_MODE_LAST) {
+    return UCS_ERR_INVALID_PARAM;
+  }
+  if ((mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) == 0) return UCS_OK;
   const size_t alignment = params.am_alignment;
   return alignment != 0 && (alignment & (alignment - 1)) == 0 ? UCS_OK : UCS_ERR_INVALID_PARAM;
 }
@@ -128,7 +151,9 @@ ucs_status_t open(ucp_worker& worker, const ucp_worker_params_t& params) {
   if (status != TW_OK) return failed("ucp_worker_create", status);
   if (getrandom(&worker.uid, sizeof worker.uid, 0) != sizeof worker.uid) return UCS_ERR_IO_ERROR;
   if (ucs_status_t s = make_address(worker); s != UCS_OK) return s;
-  if (ucs_status_t s = open_stream_handlers(worker); s != UCS_OK) return s;
+  if ((worker.context.features & UCP_FEATURE_STREAM) != 0) {
+    if (ucs_status_t s = open_stream_handlers(worker); s != UCS_OK) return s;
+  }
   if ((params.field_mask & UCP_WORKER_PARAM_FIELD_EVENT_FD) == 0) return UCS_OK;
   return watch(worker, params.event_fd);
 }
@@ -174,6 +199,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
     end_flushes(*worker);
+    finish_those_that_are_complete(*worker);
     end_endpoints(*worker);
   }
   delete worker;
@@ -183,6 +209,9 @@ ucs_status_t ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t* attr) {
   if (worker == nullptr || attr == nullptr) return UCS_ERR_INVALID_PARAM;
   if (ucs_status_t s = check_mask("ucp_worker_query", "field_mask", attr->field_mask, kAttributes); s != UCS_OK) return s;
   const uint64_t mask = attr->field_mask;
+  const unsigned wanted = (mask & UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS) != 0 ? attr->address_flags : 0;
+  if (ucs_status_t s = check_mask("ucp_worker_query", "address_flags", wanted, UCP_WORKER_ADDRESS_FLAG_NET_ONLY); s != UCS_OK)
+    return s;
   if ((mask & UCP_WORKER_ATTR_FIELD_THREAD_MODE) != 0) attr->thread_mode = worker->mode;
   if ((mask & UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER) != 0) attr->max_am_header = kMaxHeader;
   if ((mask & UCP_WORKER_ATTR_FIELD_NAME) != 0) {
@@ -232,7 +261,8 @@ ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
   if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
   const Hold hold(*worker);
   // Closing endpoints are stepped by progress, whether there is an event or not.
-  if (worker->later != nullptr || !worker->streams.empty() || !worker->closing.empty()) return UCS_ERR_BUSY;
+  const bool steps = !worker->streams.empty() || !worker->closing.empty() || !worker->losses.empty() || !worker->sweeps.empty();
+  if (worker->later != nullptr || steps || worker->unread || may_step_flushes(*worker)) return UCS_ERR_BUSY;
   const tw_status status = tw_worker_arm(worker->worker);
   return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
 }

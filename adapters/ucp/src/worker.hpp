@@ -5,11 +5,13 @@
 #include <thalweg/thalweg.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "context.hpp"
@@ -37,7 +39,9 @@ struct ucp_worker {
   tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
   uint32_t told = 0;                         // how many of them are under way
   tw_op_options plain = TW_OP_OPTIONS_INIT;  // with ended() as callback: options_for()
-  bool chores = false;  // something waits for progress beside Thalweg's worker: later, closing, flushes, streams, told
+  bool chores = false;   // something waits for progress beside Thalweg's worker: later, closing, flushes, streams, told
+  uint32_t holding = 0;  // calls under way that are none of progress: callbacks wait for it
+  bool unread = false;   // the queue may have entries, which wake nobody
   bool multi = false;
   bool ending = false;  // no callback runs any more
   ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
@@ -48,6 +52,10 @@ struct ucp_worker {
   std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
   std::vector<thalweg::ucx::Flush*> flushes;    // that wait for gets
   std::unordered_set<thalweg::ucx::Peer*> peers;
+  uint64_t peers_made = 0;
+  // Lost peers, by place and number: whose handlers wait for progress, and whose reply endpoints end.
+  std::vector<std::pair<thalweg::ucx::Peer*, uint64_t>> losses, sweeps;
+  std::deque<ucp_ep*> graves;  // reply endpoints of lost peers, the last few: users may still have them
   std::unordered_map<unsigned, std::unique_ptr<thalweg::ucx::AmHandler>> handlers;
   std::vector<thalweg::ucx::Peer*> streams;  // with data to fetch
   size_t am_alignment = 1;
@@ -74,6 +82,18 @@ class Hold {
 
  private:
   std::recursive_mutex* mutex_;
+};
+
+/// Callbacks and losses wait for progress meanwhile.
+class HoldBack {
+ public:
+  explicit HoldBack(ucp_worker& worker) : worker_(worker) { ++worker_.holding; }
+  ~HoldBack() { --worker_.holding; }
+  HoldBack(const HoldBack&) = delete;
+  HoldBack& operator=(const HoldBack&) = delete;
+
+ private:
+  ucp_worker& worker_;
 };
 
 /// The options of an operation that ends in `request`: good for the next call.

@@ -2,9 +2,13 @@
 // Listeners, closing, and the loss of a peer.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 #include <csignal>
+#include <string>
+#include <utility>
 
 #include "world.hpp"
 
@@ -36,7 +40,9 @@ struct Server {
     address = attr.sockaddr;
     EXPECT_NE(reinterpret_cast<sockaddr_in&>(address).sin_port, 0);
   }
-  ~Server() { ucp_listener_destroy(listener); }
+  ~Server() {
+    if (listener != nullptr) ucp_listener_destroy(listener);
+  }
 };
 
 struct Errors {
@@ -161,6 +167,283 @@ TEST(Worker, AForcedCloseEndsWhatIsPendingAsCanceled) {
   EXPECT_EQ(w.end(send), UCS_ERR_CANCELED);
 }
 
+ucs_status_ptr_t post_stream_receive(Side& side, uint64_t& word) {
+  const ucp_request_param_t none = nothing();
+  return ucp_stream_recv_nbx(side.ep, &word, sizeof word, nullptr, &none);
+}
+
+TEST(Worker, AForcedCloseCancelsStreamReceives) {
+  World w;
+  w.connect();
+  uint64_t in = 0;
+  ucs_status_ptr_t recv = post_stream_receive(w.a, in);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(recv));
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+  EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
+}
+
+TEST(Worker, AForcedCloseBesideAnotherEndpointCancelsItsStreamReceives) {
+  World w;
+  w.connect();
+  uint64_t in = 0;
+  const ucp_ep_h first = w.a.ep;
+  ucs_status_ptr_t kept = post_stream_receive(w.a, in);
+  w.a.connect(w.b);
+  uint64_t other = 0;
+  ucs_status_ptr_t recv = post_stream_receive(w.a, other);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+  EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
+  EXPECT_EQ(ucp_request_check_status(kept), UCS_INPROGRESS);
+  ucp_request_cancel(w.a.worker, kept);
+  ucp_request_cancel(w.a.worker, kept);
+  EXPECT_EQ(w.end(kept), UCS_ERR_CANCELED);
+  w.a.ep = first;
+}
+
+TEST(Worker, AGracefulCloseCancelsStreamReceives) {
+  World w;
+  w.connect();
+  uint64_t in = 0;
+  ucs_status_ptr_t recv = post_stream_receive(w.a, in);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+  EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
+  recv = post_stream_receive(w.b, in);
+  ucp_ep_destroy(w.b.ep);
+  EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
+}
+
+void set_handler(Side& side, void* arg, ucp_am_recv_callback_t callback) {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = 1;
+  handler.cb = callback;
+  handler.arg = arg;
+  ASSERT_EQ(ucp_worker_set_am_recv_handler(side.worker, &handler), UCS_OK);
+}
+
+ucs_status_t count_call(void* arg, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
+  ++*static_cast<int*>(arg);
+  return UCS_OK;
+}
+
+void send_byte(Side& side) {
+  const ucp_request_param_t none = nothing();
+  ucs_status_ptr_t send = ucp_am_send_nbx(side.ep, 1, nullptr, 0, "x", 1, &none);
+  if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+}
+
+/// Both have spoken, so that messages go at once.
+void warm(World& w, int& calls) {
+  send_byte(w.b);
+  ASSERT_TRUE(w.until([&] { return calls != 0; }));
+  calls = 0;
+}
+
+TEST(Worker, FlushesAndClosesCallNoHandler) {
+  World w;
+  w.connect();
+  int calls = 0;
+  set_handler(w.a, &calls, count_call);
+  warm(w, calls);
+  const ucp_request_param_t none = nothing();
+  uint64_t word = 0;
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = &word;
+  params.length = sizeof word;
+  ucp_mem_h memory = nullptr;
+  ASSERT_EQ(ucp_mem_map(w.b.context, &params, &memory), UCS_OK);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, memory, &packed, &size), UCS_OK);
+  ucp_rkey_h key = nullptr;
+  ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+  ucp_rkey_buffer_release(packed);
+  const uint64_t one = 1;
+  send_byte(w.b);
+  for (int i = 0; i < 1000; ++i) ucp_worker_progress(w.b.worker);
+  EXPECT_EQ(ucp_ep_flush_nbx(w.a.ep, &none), nullptr) << "nothing was written";
+  EXPECT_EQ(calls, 0);
+  ASSERT_GE(ucp_put_nbi(w.a.ep, &one, sizeof one, reinterpret_cast<uint64_t>(&word), key), 0);
+  ucs_status_ptr_t of_endpoint = ucp_ep_flush_nbx(w.a.ep, &none);
+  ucs_status_ptr_t of_worker = ucp_worker_flush_nbx(w.a.worker, &none);
+  EXPECT_EQ(ucp_worker_arm(w.a.worker), UCS_ERR_BUSY) << "flushes wait for progress";
+  ucs_status_ptr_t close = ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FLUSH);
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(w.end(of_endpoint), UCS_OK);
+  EXPECT_EQ(w.end(of_worker), UCS_OK);
+  EXPECT_EQ(w.end(close), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return calls == 1; }));
+  EXPECT_EQ(word, 1u);
+  ucp_rkey_destroy(key);
+  EXPECT_EQ(ucp_mem_unmap(w.b.context, memory), UCS_OK);
+}
+
+struct Closer {
+  World& w;
+  std::vector<ucp_ep_h> left{};
+  std::vector<ucs_status_ptr_t> closes{};
+  void close_one() {
+    if (left.empty()) return;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    closes.push_back(ucp_ep_close_nbx(left.back(), &param));
+    left.pop_back();
+  }
+};
+
+TEST(Worker, HandlersMayCloseWhileClosesAreStepped) {
+  World w;
+  w.connect();
+  Closer closer{w};
+  int calls = 0;
+  set_handler(w.a, &calls, count_call);
+  warm(w, calls);
+  set_handler(w.a, &closer, [](void* arg, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
+    auto& closer = *static_cast<Closer*>(arg);
+    closer.close_one();
+    if (!closer.left.empty()) {  // the next ones arrive during this progress
+      send_byte(closer.w.b);
+      send_byte(closer.w.b);
+      ucp_worker_progress(closer.w.b.worker);
+    }
+    return UCS_OK;
+  });
+  for (int i = 0; i < 400; ++i) {
+    w.a.connect(w.b);
+    closer.left.push_back(w.a.ep);
+  }
+  while (!closer.left.empty()) {
+    for (int i = 0; i < 20; ++i) send_byte(w.b);
+    for (int i = 0; i < 50; ++i) ucp_worker_progress(w.b.worker);
+    closer.close_one();
+    for (int i = 0; i < 3; ++i) ucp_worker_progress(w.a.worker);
+  }
+  EXPECT_EQ(closer.closes.size(), 400u);
+  for (ucs_status_ptr_t close : closer.closes) EXPECT_EQ(w.end(close), UCS_OK);
+}
+
+TEST(Worker, OneProgressTellsAllEndsBeforeItMaySleep) {
+  World w;
+  w.connect();
+  constexpr int kMessages = 40;
+  constexpr size_t kLength = 1 << 20;
+  const ucp_request_param_t none = nothing();
+  std::vector<std::vector<char>> out(kMessages, std::vector<char>(kLength)), in = out;
+  std::vector<ucs_status_ptr_t> sends, receives;
+  for (int i = 0; i < kMessages; ++i) sends.push_back(ucp_tag_send_nbx(w.a.ep, out[i].data(), kLength, i, &none));
+  for (int i = 0; i < kMessages; ++i) receives.push_back(ucp_tag_recv_nbx(w.b.worker, in[i].data(), kLength, i, kAll, &none));
+  const auto done = [&] {
+    return std::all_of(sends.begin(), sends.end(),
+                       [](ucs_status_ptr_t one) { return !UCS_PTR_IS_PTR(one) || ucp_request_is_completed(one) != 0; });
+  };
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done() && std::chrono::steady_clock::now() < limit) {
+    ucp_worker_progress(w.a.worker);
+    for (int i = 0; i < 1000; ++i) ucp_worker_progress(w.b.worker);
+    if (done() || ucp_worker_arm(w.a.worker) != UCS_OK) continue;
+    // Asleep: something is to come, by the descriptor.
+    int fd = -1;
+    ASSERT_EQ(ucp_worker_get_efd(w.a.worker, &fd), UCS_OK);
+    pollfd one{fd, POLLIN, 0};
+    for (int i = 0; i < 2000 && poll(&one, 1, 1) == 0; ++i) ucp_worker_progress(w.b.worker);
+    ASSERT_NE(one.revents, 0) << "asleep with ends that nobody has read";
+  }
+  for (ucs_status_ptr_t one : sends) EXPECT_EQ(w.end(one), UCS_OK);
+  for (ucs_status_ptr_t one : receives) EXPECT_EQ(w.end(one), UCS_OK);
+}
+
+TEST(Worker, ProgressCountsHandlersWhileASendIsUnderWay) {
+  World w;
+  w.connect();
+  int calls = 0;
+  set_handler(w.a, &calls, count_call);
+  warm(w, calls);
+  const auto out = random_bytes(5000000);
+  const ucp_request_param_t none = nothing();
+  ucs_status_ptr_t send = ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 1, &none);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(send));
+  send_byte(w.b);
+  for (int i = 0; calls == 0 && i < 10000000; ++i) {
+    ucp_worker_progress(w.b.worker);
+    const unsigned events = ucp_worker_progress(w.a.worker);
+    if (calls != 0) {
+      EXPECT_NE(events, 0u);
+    }
+  }
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+  EXPECT_EQ(w.end(send), UCS_ERR_CANCELED);
+}
+
+TEST(Listener, AGracefulCloseEndsTheConnectionAlsoWhenMessagesArrive) {
+  World w;
+  Server server(w);
+  Errors errors;
+  ucp_ep_h client = connect_to(w, server, errors);
+  ASSERT_TRUE(w.until([&] { return server.request != nullptr; }));
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = server.request;
+  ASSERT_EQ(ucp_ep_create(w.b.worker, &params, &w.b.ep), UCS_OK);
+  int calls = 0;
+  set_handler(w.a, &calls, count_call);
+  warm(w, calls);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_REPLY;
+  for (int i = 0; i < 20; ++i) {
+    ucs_status_ptr_t send = ucp_am_send_nbx(w.b.ep, 1, nullptr, 0, "x", 1, &param);
+    if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+  }
+  EXPECT_EQ(w.end(ucp_ep_close_nb(client, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+}
+
+TEST(Listener, ARequestMayBeRejectedAfterItsListener) {
+  World w;
+  Server server(w);
+  Errors errors;
+  ucp_ep_h client = connect_to(w, server, errors);
+  ASSERT_TRUE(w.until([&] { return server.request != nullptr; }));
+  ucp_listener_destroy(std::exchange(server.listener, nullptr));
+  EXPECT_EQ(ucp_listener_reject(nullptr, server.request), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return errors.calls == 1; }));
+  EXPECT_EQ(errors.status, UCS_ERR_REJECTED);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(client, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+}
+
+std::string info_of(ucp_worker_h worker) {
+  char* text = nullptr;
+  size_t length = 0;
+  FILE* const stream = open_memstream(&text, &length);
+  ucp_worker_print_info(worker, stream);
+  fclose(stream);
+  const std::string info(text, length);
+  free(text);
+  return info;
+}
+
+TEST(Failure, PeersThatWereRepliedToTakeNoMemoryOnceTheyAreLost) {
+  World w;
+  int calls = 0;
+  set_handler(w.b, &calls, count_call);
+  for (int round = 1; round <= 5; ++round) {
+    Side other;
+    other.connect(w.b);
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_REPLY;
+    ucs_status_ptr_t send = ucp_am_send_nbx(other.ep, 1, nullptr, 0, nullptr, 0, &param);
+    EXPECT_TRUE(w.until([&] {
+      ucp_worker_progress(other.worker);
+      return calls == round;
+    }));
+    if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+  }
+  EXPECT_TRUE(w.until([&] { return info_of(w.b.worker).find("endpoints: 0\n") != std::string::npos; }));
+}
+
 constexpr ucp_tag_t kFirst = 99;
 
 /// A process that receives one byte, and is killed: its worker's address comes through a pipe.
@@ -264,6 +547,34 @@ TEST(Failure, TheEndOfAReplyEndpointsPeerHurtsNobody) {
     if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
     return UCS_PTR_IS_ERR(send);
   }));
+}
+
+TEST(Worker, RefusesWhatItDoesNotKnow) {
+  Side side;
+  ucp_worker_h worker = nullptr;
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_FLAGS;
+  params.flags = uint64_t{1} << 40;
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_UNSUPPORTED);
+  params.field_mask = UCP_WORKER_PARAM_FIELD_EVENTS;
+  params.events = 1u << 30;
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_UNSUPPORTED);
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = static_cast<ucs_thread_mode_t>(77);
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_INVALID_PARAM);
+  ucp_worker_attr_t attr{};
+  attr.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+  attr.address_flags = 1u << 20;
+  EXPECT_EQ(ucp_worker_query(side.worker, &attr), UCS_ERR_UNSUPPORTED);
+}
+
+TEST(Worker, EndpointsHaveNames) {
+  World w;
+  w.connect();
+  ucp_ep_attr_t attr{};
+  attr.field_mask = UCP_EP_ATTR_FIELD_NAME;
+  ASSERT_EQ(ucp_ep_query(w.a.ep, &attr), UCS_OK);
+  EXPECT_STRNE(attr.name, "");
 }
 
 }  // namespace

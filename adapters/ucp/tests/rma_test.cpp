@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "world.hpp"
 
@@ -199,6 +201,150 @@ TEST(Rma, AFenceKeepsTheOrder) {
     ASSERT_TRUE(std::all_of(memory.begin(), memory.begin() + 200000, [&](unsigned char byte) { return byte == round; }));
     EXPECT_EQ(flush(w), UCS_OK);
   }
+}
+
+TEST(Rma, AKeyThatSaysMoreThanItOpensIsRefused) {
+  World w;
+  w.connect();
+  Region region(w, nullptr, 4096, UCP_MEM_MAP_ALLOCATE);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, region.memory, &packed, &size), UCS_OK);
+  // The header: magic, length of the key, address, bytes.
+  const uint64_t much = uint64_t{1} << 40, high = ~uint64_t{0} - 100;
+  std::vector<char> longer(static_cast<char*>(packed), static_cast<char*>(packed) + size), wrapped = longer;
+  ucp_rkey_buffer_release(packed);
+  std::memcpy(longer.data() + 16, &much, sizeof much);
+  std::memcpy(wrapped.data() + 8, &high, sizeof high);
+  ucp_rkey_h key = nullptr;
+  EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, longer.data(), &key), UCS_ERR_INVALID_PARAM);
+  EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, wrapped.data(), &key), UCS_ERR_INVALID_PARAM);
+}
+
+TEST(Rma, AFlushEndsAfterAForcedCloseBesideIt) {
+  World w;
+  w.connect();
+  constexpr size_t kLength = 16 << 20;
+  std::vector<unsigned char> memory(kLength, 3), in(kLength);
+  Region region(w, memory.data(), kLength, 0);
+  const ucp_ep_h first = w.a.ep;
+  w.a.connect(w.b);  // another one, to the same peer
+  const ucp_request_param_t none = nothing();
+  ucs_status_ptr_t get = ucp_get_nbx(w.a.ep, in.data(), kLength, region.address, region.key, &none);
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+  const ucs_status_t ended = w.end(get);
+  EXPECT_TRUE(ended == UCS_OK || ended == UCS_ERR_CANCELED) << ended;
+  EXPECT_EQ(w.end(ucp_ep_flush_nbx(first, &none)), UCS_OK);
+  w.a.ep = first;
+}
+
+TEST(Rma, AFlushTellsOfAGetThatFailed) {
+  World w;
+  w.connect();
+  std::vector<unsigned char> memory(32 << 20), out(32 << 20);
+  Region good(w, memory.data(), memory.size(), 0);
+  std::vector<unsigned char> other(4096), in(4096);
+  ucp_rkey_h stale = nullptr;
+  {
+    Region gone(w, other.data(), other.size(), 0);
+    void* packed = nullptr;
+    size_t size = 0;
+    ASSERT_EQ(ucp_rkey_pack(w.b.context, gone.memory, &packed, &size), UCS_OK);
+    ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &stale), UCS_OK);
+    ucp_rkey_buffer_release(packed);
+  }
+  const auto at = reinterpret_cast<uint64_t>(other.data());
+  const ucs_status_t begun = ucp_get_nbi(w.a.ep, in.data(), in.size(), at, stale);
+  for (int i = 0; i < 200000; ++i) w.progress();
+  EXPECT_GE(ucp_put_nbi(w.a.ep, out.data(), out.size(), good.address, good.key), 0);
+  const ucs_status_t told = flush(w);  // by a flush that is under way for a put
+  EXPECT_TRUE(begun < 0 || told < 0) << "the get's failure was told by nothing";
+
+  EXPECT_EQ(flush(w), UCS_OK) << "and once only";
+  ucp_rkey_destroy(stale);
+}
+
+ucs_status_t map(ucp_context_h context, uint64_t fields, const ucp_mem_map_params_t& given, ucp_mem_h* memory) {
+  ucp_mem_map_params_t params = given;
+  params.field_mask = fields;
+  return ucp_mem_map(context, &params, memory);
+}
+
+TEST(Rma, MappingRefusesWhatItDoesNotKnow) {
+  World w;
+  constexpr uint64_t kWhere = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  alignas(4096) static char bytes[8192];
+  ucp_mem_h memory = nullptr;
+  ucp_mem_map_params_t params{};
+  params.address = bytes;
+  params.length = 100;
+  EXPECT_EQ(map(w.a.context, UCP_MEM_MAP_PARAM_FIELD_ADDRESS, params, &memory), UCS_ERR_INVALID_PARAM) << "no length";
+  params.prot = 1u << 20;
+  EXPECT_EQ(map(w.a.context, kWhere | UCP_MEM_MAP_PARAM_FIELD_PROT, params, &memory), UCS_ERR_UNSUPPORTED);
+  params.memory_type = UCS_MEMORY_TYPE_ROCM;
+  EXPECT_EQ(map(w.a.context, kWhere | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE, params, &memory), UCS_ERR_UNSUPPORTED);
+  params.flags = UCP_MEM_MAP_FIXED;
+  params.address = bytes + 1;
+  EXPECT_EQ(map(w.a.context, kWhere | UCP_MEM_MAP_PARAM_FIELD_FLAGS, params, &memory), UCS_ERR_INVALID_PARAM);
+}
+
+TEST(Rma, MemoryWithoutRemoteAccessIsOutOfReach) {
+  World w;
+  w.connect();
+  uint64_t word = 5, in = 0;
+  ucp_mem_map_params_t params{};
+  params.address = &word;
+  params.length = sizeof word;
+  params.prot = UCP_MEM_MAP_PROT_LOCAL_READ;
+  ucp_mem_h memory = nullptr;
+  ASSERT_EQ(map(w.b.context, UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT,
+                params, &memory),
+            UCS_OK);
+  void* packed = nullptr;
+  size_t size = 0;
+  ucp_rkey_h key = nullptr;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, memory, &packed, &size), UCS_OK);
+  ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+  EXPECT_EQ(ucp_get_nbi(w.a.ep, &in, sizeof in, reinterpret_cast<uint64_t>(&word), key), UCS_ERR_INVALID_ADDR);
+  ucp_rkey_destroy(key);
+  ucp_rkey_buffer_release(packed);
+  EXPECT_EQ(ucp_mem_unmap(w.b.context, memory), UCS_OK);
+}
+
+TEST(Rma, FlagsThatNoneHasAreRefused) {
+  World w;
+  w.connect();
+  uint64_t word = 0;
+  Region region(w, &word, sizeof word, 0);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = 1u << 29;
+  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_put_nbx(w.a.ep, &word, 8, region.address, region.key, &param)), UCS_ERR_UNSUPPORTED);
+  EXPECT_EQ(UCS_PTR_RAW_STATUS(ucp_get_nbx(w.a.ep, &word, 8, region.address, region.key, &param)), UCS_ERR_UNSUPPORTED);
+}
+
+TEST(Rma, KeysMayBeUsedWhileAnotherThreadProgresses) {
+  World w(UCS_THREAD_MODE_MULTI);
+  w.connect();
+  Region region(w, nullptr, 4096, UCP_MEM_MAP_ALLOCATE);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, region.memory, &packed, &size), UCS_OK);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) w.progress();
+  });
+  for (int i = 0; i < 500; ++i) {
+    ucp_rkey_h key = nullptr;
+    void* there = nullptr;
+    EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+    const ucs_status_t status = ucp_rkey_ptr(key, region.address, &there);
+    EXPECT_TRUE(status == UCS_OK || status == UCS_ERR_UNREACHABLE);
+    ucp_rkey_destroy(key);
+  }
+  stop = true;
+  other.join();
+  ucp_rkey_buffer_release(packed);
 }
 
 }  // namespace
