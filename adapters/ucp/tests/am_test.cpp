@@ -568,22 +568,29 @@ TEST(Am, AnOlderHandlersReplyEndpointMayCloseWhileItsPayloadComes) {
   struct Old {
     int calls = 0;
     ucp_ep_h reply = nullptr;
+    static void ignore(void*, ucs_status_t) {}
     static ucs_status_t handle(void* arg, void*, size_t, ucp_ep_h reply, unsigned) {
-      ++static_cast<Old*>(arg)->calls;
-      static_cast<Old*>(arg)->reply = reply;
+      auto& self = *static_cast<Old*>(arg);
+      ++self.calls;
+      self.reply = reply;
+      if (reply == nullptr) return UCS_OK;
+      const ucs_status_ptr_t answer = ucp_am_send_nb(reply, 9, &self.calls, 1, ucp_dt_make_contig(1), ignore, 0);
+      EXPECT_FALSE(UCS_PTR_IS_ERR(answer));
+      if (UCS_PTR_IS_PTR(answer)) ucp_request_free(answer);
       return UCS_OK;
     }
   };
   const auto out = random_bytes(30000000);
-  const auto ignore = [](void*, ucs_status_t) {};
   for (const uint32_t mode : {uint32_t{UCP_EP_CLOSE_MODE_FLUSH}, uint32_t{UCP_EP_CLOSE_MODE_FORCE}}) {
-    for (int steps = 0; steps < 8; ++steps) {
+    for (int steps = 1; steps < 500; steps *= 2) {  // of the payload's way
       World w;
       w.a.connect(w.b);
       Old old;
+      Old answers;
+      ASSERT_EQ(ucp_worker_set_am_handler(w.a.worker, 9, Old::handle, &answers, 0), UCS_OK);
       ASSERT_EQ(ucp_worker_set_am_handler(w.b.worker, 9, Old::handle, &old, 0), UCS_OK);
       const auto send = [&](size_t length) {
-        return ucp_am_send_nb(w.a.ep, 9, out.data(), length, ucp_dt_make_contig(1), ignore, UCP_AM_SEND_FLAG_REPLY);
+        return ucp_am_send_nb(w.a.ep, 9, out.data(), length, ucp_dt_make_contig(1), Old::ignore, UCP_AM_SEND_FLAG_REPLY);
       };
       EXPECT_EQ(w.end(send(1)), UCS_OK);
       ASSERT_TRUE(w.until([&] { return old.calls == 1; }));
