@@ -261,7 +261,10 @@ ucs_status_t ucp_mem_advise(ucp_context_h, ucp_mem_h, ucp_mem_advise_params_t* p
       UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE;
   if (params == nullptr) return UCS_ERR_INVALID_PARAM;
   if (ucs_status_t s = check_mask("ucp_mem_advise", "field_mask", params->field_mask, kKnown); s != UCS_OK) return s;
-  if (params->field_mask != kKnown) return UCS_ERR_INVALID_PARAM;
+  for (const uint64_t needed : {uint64_t{UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS}, uint64_t{UCP_MEM_ADVISE_PARAM_FIELD_LENGTH},
+                                uint64_t{UCP_MEM_ADVISE_PARAM_FIELD_ADVICE}}) {
+    if ((params->field_mask & needed) == 0) return UCS_ERR_INVALID_PARAM;
+  }
   if (params->advice == UCP_MADV_NORMAL) return UCS_OK;
   if (params->advice != UCP_MADV_WILLNEED) return UCS_ERR_INVALID_PARAM;
   // Whole pages around it; advice may be ignored, so nothing fails.

@@ -637,7 +637,9 @@ TEST(Stream, ACallbackMayCloseTheEndpointWithReceivesPosted) {
   ASSERT_TRUE(UCS_PTR_IS_PTR(first) && UCS_PTR_IS_PTR(second));
   ucs_status_ptr_t send = ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none);
   EXPECT_EQ(w.end(first), UCS_OK);
-  EXPECT_EQ(w.end(second), UCS_ERR_CANCELED);
+  // Canceled, unless its byte was here before the callback of the first ran.
+  const ucs_status_t other = w.end(second);
+  EXPECT_TRUE(other == UCS_ERR_CANCELED || (other == UCS_OK && in[1] == out[1])) << other;
   EXPECT_EQ(closer.calls, 2);
   (void)w.end(send);
 }
