@@ -275,8 +275,8 @@ def free_port() -> int:
 
 
 def perftest_script(program: str, what: str, server: str = "", client: str = "") -> str:
-    """Server and client in one shell, so that both use the adapter and end together; options of either one. The client begins when
-    the server listens."""
+    """Server and client in one shell, so that both use the adapter and end together; options of either one. The client
+    begins when the server listens."""
     port = free_port()
     listens = f"grep -q ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 2>/dev/null"
     wait = f"n=0; until {listens}; do n=$((n+1)); [ $n -lt 400 ] || exit 1; sleep 0.05; done"
