@@ -554,8 +554,9 @@ TEST(Worker, RefusesWhatItDoesNotKnow) {
   ucp_worker_h worker = nullptr;
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_FLAGS;
-  params.flags = uint64_t{1} << 40;
-  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_UNSUPPORTED);
+  params.flags = uint64_t{1} << 40 | UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;  // as Open MPI 4.1, which does not initialise them
+  EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_OK);
+  ucp_worker_destroy(worker);
   params.field_mask = UCP_WORKER_PARAM_FIELD_EVENTS;
   params.events = 1u << 30;
   EXPECT_EQ(ucp_worker_create(side.context, &params, &worker), UCS_ERR_UNSUPPORTED);
