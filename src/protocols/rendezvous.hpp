@@ -34,7 +34,7 @@ void rendezvous_receive(Engine& engine, Peer& peer, OpRun& run, const ReceivedRt
 /// The payload is not wanted: the sender's operation completes.
 void rendezvous_drop(Engine& engine, Peer& peer, uint64_t op);
 /// The fixed part of tagged_rts and am_rts. False: too short.
-inline constexpr uint64_t kLongestMessage = uint64_t{1} << 56;  // bytes; no address space has more
+inline constexpr uint64_t kLongestMessage = uint64_t{1} << 60;  // bytes; no address space has more
 bool take_rts(const FrameHeader& header, PeerBytes& body, ReceivedRts* out);
 
 void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
