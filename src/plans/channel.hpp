@@ -69,17 +69,12 @@ class Channel {
   static constexpr unsigned kRecvBuffers = device::kRecvBuffers;
   static constexpr uint64_t kEveryRound = ~uint64_t{0};
 
-  struct OwnerWords {  // of a program (devices/program/ownership.hpp)
-    uint64_t words = 0;
-    uint32_t count = 0;
-  };
   /// Notified when an epoch fails: plans, and ends of kernels.
   struct User {
     virtual ~User() = default;
     virtual void on_channel_failed(Status status, const std::string& why) = 0;
-    virtual OwnerWords owner_words() const { return {}; }  // of what it runs on queues
-    virtual Status runs_over() const { return TW_OK; }     // TW_IN_PROGRESS: queues have more of its runs before them
-    virtual bool stays() const { return true; }            // no other plan will come in its place
+    virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
+    virtual bool stays() const { return true; }         // no other plan will come in its place
   };
 
   Channel(Proxy& proxy, const ChannelName& name, bool sender, Executor& by, ProxyPeer& peer);

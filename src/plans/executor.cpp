@@ -90,8 +90,7 @@ Executor::Executor(tw_context& context, Device* device)
 
 Status Executor::open() {
   if (device_ == nullptr) return TW_OK;
-  std::shared_ptr<Queue> queue;
-  if (Status s = this->queue(&queue); is_error(s)) return s;
+  if (Status s = device_->make_queue(&queue_); is_error(s)) return s;
   return device_->load_kernels();
 }
 
@@ -101,47 +100,6 @@ Status Executor::store(uint64_t to, const void* from, size_t length) {
 
 Status Executor::load(void* to, uint64_t from, size_t length) {
   return context_.copier.copy(reinterpret_cast<uint64_t>(to), from, length);
-}
-
-Status Executor::queue(std::shared_ptr<Queue>* out) {
-  const std::lock_guard lock(mutex_);
-  if (queue_ == nullptr) {
-    std::unique_ptr<Queue> fresh;
-    if (Status s = device_->make_queue(&fresh); is_error(s)) return s;
-    queue_ = std::move(fresh);
-    ++queues_;
-  }
-  *out = queue_;
-  return TW_OK;
-}
-
-/// If it broke: this caller gets the error, and the next one another queue.
-Status Executor::drop_broken(const std::shared_ptr<Queue>& queue, Status found) {
-  if (!is_error(found)) return found;
-  const std::string why = last_error();
-  if (is_error(queue->query())) {
-    const std::lock_guard lock(mutex_);
-    if (queue_ == queue) queue_.reset();
-  }
-  set_last_error(why);
-  return found;
-}
-
-Status Executor::enqueue(std::span<const Copy> copies) {
-  std::shared_ptr<Queue> queue;
-  if (Status s = this->queue(&queue); is_error(s)) return s;
-  return drop_broken(queue, queue->copy(copies.data(), copies.size()));
-}
-
-Status Executor::idle() {
-  std::shared_ptr<Queue> queue;
-  if (Status s = this->queue(&queue); is_error(s)) return s;
-  return drop_broken(queue, queue->query());
-}
-
-void Executor::settle() {
-  std::shared_ptr<Queue> queue;
-  if (device_ != nullptr && !is_error(this->queue(&queue))) drop_broken(queue, queue->synchronize());
 }
 
 void Reaching::fail_route(PreparedRoute route) {
@@ -160,9 +118,7 @@ void describe_runner(const Device* device, Prepared* facts) {
 
 Status Executor::grant(uint64_t address, uint64_t length) {
   if (device_ == nullptr) return TW_OK;
-  std::shared_ptr<Queue> queue;
-  if (Status s = this->queue(&queue); is_error(s)) return s;
-  return queue->admit(Use::kernel, address, length);
+  return queue_->admit(Use::kernel, address, length);
 }
 
 /// As long as that takes.

@@ -2,7 +2,6 @@
 // Who runs the steps of plans: a device, or the host. Its memory holds what running them needs, because words are waited for
 // where they are near: programs and their state in memory of its own, words that peers write in memory they can import.
 #pragma once
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -88,13 +87,6 @@ class Executor {
   Status store(uint64_t to, const void* from, size_t length);
   Status load(void* to, uint64_t from, size_t length);
 
-  /// Only enqueues copies, on a queue of the executor's own; those of one call have no order. idle(): TW_IN_PROGRESS: some are
-  /// not over. A device's.
-  Status enqueue(std::span<const Copy> copies);
-  Status idle();
-  /// How many queues it has had: what was enqueued on one that broke is not done.
-  unsigned queues() const { return queues_.load(); }
-  void settle();                                                 // waits until there are none
   unsigned multiprocessors() const { return multiprocessors_; }  // the host: 0
 
   /// May this executor's steps load and store at [address, address + length) of this process? TW_ERR_UNSUPPORTED or
@@ -104,18 +96,13 @@ class Executor {
   Status grant(uint64_t address, uint64_t length);
 
  private:
-  /// Of a device only. One that broke (the device failed while it worked for it) is made anew.
-  Status queue(std::shared_ptr<Queue>* out);
   Status pin(uint64_t address);
-  Status drop_broken(const std::shared_ptr<Queue>& queue, Status found);
   tw_context& context_;
   Device* const device_;
   const unsigned multiprocessors_;
   std::string name_;
   Arena own_, shared_, pinned_;
-  std::mutex mutex_;
-  std::shared_ptr<Queue> queue_;
-  std::atomic<unsigned> queues_{0};
+  std::unique_ptr<Queue> queue_;  // a device's, which is asked for access; nothing is enqueued there
 };
 
 /// Packed bytes of a local buffer: contiguous and strided layouts as they are; of a list, and of more than three counts, the

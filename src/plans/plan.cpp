@@ -76,7 +76,6 @@ Status tw_plan::release() {
   }
   channels_.leave(prepared_);
   channels_.take_back();
-  if (executor_ != nullptr) executor_->settle();  // a wait that was ended may have closed this program
   resolved_.release();
   program_.release();
   for (const Outdated& one : versions_.outdated()) {

@@ -151,7 +151,7 @@ Status PlanProgram::build(Executor& executor) {
   return place();
 }
 
-Channel::OwnerWords PlanProgram::owner_words() const {
+OwnerWords PlanProgram::owner_words() const {
   auto* const words =
       device::owner_words(reinterpret_cast<device::ProgramState*>(state_), static_cast<uint32_t>(steps_.size()));
   return {reinterpret_cast<uint64_t>(words), executor_->device() != nullptr ? shape_.blocks : 1};

@@ -18,6 +18,12 @@
 
 namespace thalweg::impl {
 
+/// Words of a program's blocks (devices/program/ownership.hpp).
+struct OwnerWords {
+  uint64_t words = 0;
+  uint32_t count = 0;
+};
+
 class PlanProgram {
  public:
   /// blocks: thread blocks of a device; 0: chosen.
@@ -39,7 +45,7 @@ class PlanProgram {
   /// Without guard and carrier.
   ProgramRun run() const;
   uint64_t state() const { return state_; }
-  Channel::OwnerWords owner_words() const;
+  OwnerWords owner_words() const;
   /// Of each step: the user's.
   const std::vector<uint32_t>& owner() const { return owner_; }
 

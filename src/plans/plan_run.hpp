@@ -55,7 +55,6 @@ class PlanRuns final : public Channel::User {
   }
 
   void on_channel_failed(Status status, const std::string& why) override { failure_.fail_channel(status, why); }
-  Channel::OwnerWords owner_words() const override { return owner_words_; }
   void forget_owner_words() { owner_words_ = {}; }  // under the proxy's mutex
   Status runs_over() const override;
   bool stays() const override { return kept_; }
@@ -84,9 +83,9 @@ class PlanRuns final : public Channel::User {
   std::unique_ptr<Queue> own_queue_;  // of runs by the host on a device; its waits block no other work
   tw_queue* last_queue_ = nullptr;
   std::unique_ptr<HostProgram> host_run_;
-  bool under_way_ = false;           // a run by the host
-  Channel::OwnerWords owner_words_;  // under the proxy's mutex
-  bool waited_ahead_ = false;        // the last run
+  bool under_way_ = false;     // a run by the host
+  OwnerWords owner_words_;     // under the proxy's mutex
+  bool waited_ahead_ = false;  // the last run
   struct Moves {
     Way way;
     Moved::Count each;
