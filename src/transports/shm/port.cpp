@@ -15,7 +15,7 @@ namespace thalweg::impl::shm {
 inline void ShmPort::published(ShmLink& link) {
   if (std::exchange(link.taken_before, link.in.taken()) == link.in.taken()) link.out.prefetch_slot();
   if (link.out.must_ring()) [[unlikely]]
-    link.doorbell.ring(link.peer_bit);
+    ring_peer(link);
 }
 
 Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
