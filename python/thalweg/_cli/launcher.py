@@ -27,6 +27,13 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
+def die_with(libc: ctypes.CDLL, parent: int, number: int) -> None:
+    """In a child, before it runs its program: it gets signal `number` when its parent ends."""
+    libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before prctl: no signal would come any more
+        os._exit(1)
+
+
 @dataclasses.dataclass
 class Rank:
     """One process of the job."""
@@ -123,9 +130,7 @@ class Job:
 
             def prepare(cores: list[int] | None = cores) -> None:
                 os.setpgid(0, 0)
-                libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                if os.getppid() != launcher:  # it ended before prctl: no signal would come any more
-                    os._exit(1)
+                die_with(libc, launcher, signal.SIGKILL)
                 if cores:
                     os.sched_setaffinity(0, cores)
 

@@ -94,9 +94,7 @@ def run(command: list[str], variables: dict[str, str]) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
 
     def prepare() -> None:
-        libc.prctl(launcher.PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it ended before prctl: no signal would come any more
-            os._exit(1)
+        launcher.die_with(libc, parent, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     try:
