@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A dialler's target. Both ends of a handshake include it in their proofs, so a handshake for one listening socket of a job
-// does not authenticate at another one, whoever relays the bytes.
+// does not authenticate at another one, whatever relays the bytes.
 #pragma once
 #include <array>
 #include <cstddef>

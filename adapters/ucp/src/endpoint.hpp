@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endpoints. Thalweg has one connection between two workers, whoever asked for it and how often; UCX makes a new handle for each
+// Endpoints. Thalweg has one connection between two workers, whichever side asked for it and how often; UCX makes a new handle for each
 // ucp_ep_create. A Peer is the connection, a ucp_ep a handle to it.
 //
 // A connection by worker address outlives its handles: UCX's other side may still send to this worker by a handle of its own. It ends

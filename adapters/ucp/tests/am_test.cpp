@@ -78,13 +78,6 @@ struct Receiver {
   }
 };
 
-ucp_request_param_t flags(uint32_t flags) {
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = flags;
-  return param;
-}
-
 TEST(Am, HeadersAndDataOfEveryLength) {
   World w;
   w.connect();
@@ -249,9 +242,7 @@ TEST(Stream, BytesArriveInOrderHoweverCut) {
 TEST(Stream, WaitsForAllWhereAskedAndCanBeCanceled) {
   World w;
   w.connect();
-  ucp_request_param_t all{};
-  all.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  all.flags = UCP_STREAM_RECV_FLAG_WAITALL;
+  const ucp_request_param_t all = flags(UCP_STREAM_RECV_FLAG_WAITALL);
   const ucp_request_param_t none = nothing();
   const auto out = random_bytes(100000);
   std::vector<unsigned char> in(out.size());

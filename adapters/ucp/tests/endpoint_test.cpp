@@ -68,6 +68,16 @@ ucp_ep_h connect_to(World& w, Server& server, Errors& errors) {
   return ep;
 }
 
+/// The server's end of what asks for a connection.
+ucp_ep_h accept(World& w, const Server& server) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = server.request;
+  ucp_ep_h ep = nullptr;
+  EXPECT_EQ(ucp_ep_create(w.b.worker, &params, &ep), UCS_OK);
+  return ep;
+}
+
 TEST(Listener, AcceptsMovesDataBothWaysAndSaysWhenThePeerCloses) {
   World w;
   Server server(w);
@@ -78,11 +88,8 @@ TEST(Listener, AcceptsMovesDataBothWaysAndSaysWhenThePeerCloses) {
   attr.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
   EXPECT_EQ(ucp_conn_request_query(server.request, &attr), UCS_OK);
   EXPECT_EQ(attr.client_address.ss_family, AF_INET);
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
-  params.conn_request = server.request;
-  ucp_ep_h accepted = nullptr;
-  ASSERT_EQ(ucp_ep_create(w.b.worker, &params, &accepted), UCS_OK);
+  ucp_ep_h accepted = accept(w, server);
+  ASSERT_NE(accepted, nullptr);
   const ucp_request_param_t none = nothing();
   uint64_t out = 1, in = 0;
   ucs_status_ptr_t send = ucp_tag_send_nbx(client, &out, sizeof out, 1, &none);
@@ -92,9 +99,7 @@ TEST(Listener, AcceptsMovesDataBothWaysAndSaysWhenThePeerCloses) {
   size_t length = 0;
   out = 2;
   send = ucp_stream_send_nbx(accepted, &out, sizeof out, &none);
-  ucp_request_param_t all{};
-  all.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  all.flags = UCP_STREAM_RECV_FLAG_WAITALL;
+  const ucp_request_param_t all = flags(UCP_STREAM_RECV_FLAG_WAITALL);
   EXPECT_EQ(w.end(ucp_stream_recv_nbx(client, &in, sizeof in, &length, &all)), UCS_OK);
   EXPECT_EQ(w.end(send), UCS_OK);
   EXPECT_EQ(in, 2u);
@@ -382,16 +387,12 @@ TEST(Listener, AGracefulCloseEndsTheConnectionAlsoWhenMessagesArrive) {
   Errors errors;
   ucp_ep_h client = connect_to(w, server, errors);
   ASSERT_TRUE(w.until([&] { return server.request != nullptr; }));
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
-  params.conn_request = server.request;
-  ASSERT_EQ(ucp_ep_create(w.b.worker, &params, &w.b.ep), UCS_OK);
+  w.b.ep = accept(w, server);
+  ASSERT_NE(w.b.ep, nullptr);
   int calls = 0;
   set_handler(w.a, &calls, count_call);
   warm(w, calls);
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_AM_SEND_FLAG_REPLY;
+  const ucp_request_param_t param = flags(UCP_AM_SEND_FLAG_REPLY);
   for (int i = 0; i < 20; ++i) {
     ucs_status_ptr_t send = ucp_am_send_nbx(w.b.ep, 1, nullptr, 0, "x", 1, &param);
     if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
@@ -431,9 +432,7 @@ TEST(Failure, PeersThatWereRepliedToTakeNoMemoryOnceTheyAreLost) {
   for (int round = 1; round <= 5; ++round) {
     Side other;
     other.connect(w.b);
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_AM_SEND_FLAG_REPLY;
+    const ucp_request_param_t param = flags(UCP_AM_SEND_FLAG_REPLY);
     ucs_status_ptr_t send = ucp_am_send_nbx(other.ep, 1, nullptr, 0, nullptr, 0, &param);
     EXPECT_TRUE(w.until([&] {
       ucp_worker_progress(other.worker);
@@ -530,9 +529,7 @@ TEST(Failure, TheEndOfAReplyEndpointsPeerHurtsNobody) {
   {
     Side other;
     other.connect(w.b);
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_AM_SEND_FLAG_REPLY;
+    const ucp_request_param_t param = flags(UCP_AM_SEND_FLAG_REPLY);
     ucs_status_ptr_t send = ucp_am_send_nbx(other.ep, 1, nullptr, 0, nullptr, 0, &param);
     EXPECT_TRUE(w.until([&] {
       ucp_worker_progress(other.worker);

@@ -94,5 +94,11 @@ inline ucp_request_param_t nothing() {
   ucp_request_param_t param{};
   return param;
 }
+inline ucp_request_param_t flags(uint32_t flags) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = flags;
+  return param;
+}
 
 }  // namespace ucp_test
