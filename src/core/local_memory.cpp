@@ -91,7 +91,7 @@ Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* kn
   BufferInfo info;
   if (op.length != 0) {
     const int64_t first = op.layout != nullptr ? op.layout->first : 0;
-    const bool device = known != nullptr && known->device != nullptr && op.layout == nullptr;
+    const bool device = known != nullptr && known->device != nullptr && !by_cpu(known->kind) && op.layout == nullptr;
     if (device) info = *known;
     if (device || is_device_memory(op.address + first, &info)) {
       if (const Status status = check_span(op, info); is_error(status)) return status;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../../fixtures/rooms.hpp"
+#include "core/c_checks.hpp"
 #include "devices/registry.hpp"
 
 namespace thalweg::impl {

@@ -122,6 +122,22 @@ TEST_F(DeviceOrder, PinnedMemoryThatAStreamFills) {
   ASSERT_EQ(device_->free(pinned), TW_OK);
 }
 
+/// A device that runs another process's kernel would copy it in turns of a millisecond.
+TEST_F(DeviceOrder, PinnedMemoryIsCopiedByTheCpuAlsoWhereItsPlaceIsKnown) {
+  uint64_t pinned = 0;
+  ASSERT_EQ(device_->allocate(MemoryKind::pinned, kBytes, &pinned), TW_OK);
+  BufferInfo known;
+  ASSERT_EQ(find_device(pinned, &known), TW_OK);
+  ASSERT_NE(known.device, nullptr);
+  OpDesc op;
+  op.verb = Verb::recv;
+  op.address = reinterpret_cast<std::byte*>(pinned);
+  op.length = kBytes;
+  ASSERT_EQ(set_device(op, kOpDefaults, &known), TW_OK);
+  EXPECT_EQ(op.flags & kOpDevice, 0u);
+  ASSERT_EQ(device_->free(pinned), TW_OK);
+}
+
 TEST_F(DeviceOrder, WhatCannotBeOrderedOrTouchedIsRefused) {
   tw_op_options options = after_stream();
   options.after_kind = 9;
