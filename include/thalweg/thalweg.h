@@ -503,6 +503,7 @@ TW_CHECKED tw_status tw_store_barrier(tw_store *store);
 #include <thalweg/blocks.h>
 #include <thalweg/channels.h>
 #include <thalweg/completions.h>
+#include <thalweg/groups.h>
 #include <thalweg/places.h>
 #include <thalweg/plans.h>
 #include <thalweg/windows.h>

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective as data: the steps of one rank over symbolic buffers. An algorithm writes it (one file each), the engine runs it
+// (run.hpp), a plan is made of it for queues and graphs, and explain prints it.
+//
+// Steps are numbered in the order in which they are added. A step begins once all steps that it names have ended; the buffers of
+// steps that may run at once do not overlap, but for reads. The n-th send of a rank to another one is matched by the n-th receive
+// there from it, and has its length: so both sides add them in the same order.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace thalweg::impl {
+
+/// A buffer of the collective. In place, input is output (allreduce ...), or the rank's part of it (allgather ...): algorithms read
+/// Collective::in_place, and never name `input` then.
+enum class Where : uint8_t { input, output, scratch };
+
+/// Bytes of a buffer.
+struct Part {
+  Where where = Where::scratch;
+  uint64_t offset = 0, length = 0;
+};
+
+enum class StepVerb : uint8_t { send, recv, copy, reduce };
+
+struct CollectiveStep {
+  StepVerb verb;
+  uint32_t peer = 0;     // send, recv: rank
+  Part to;               // recv, copy, reduce
+  Part from;             // send, copy
+  uint32_t sources = 0;  // reduce: this many of Schedule::sources from first_source on, in the order in which they are combined
+  uint32_t first_source = 0;
+  uint32_t after = 0;  // this many of Schedule::after from first_after on
+  uint32_t first_after = 0;
+};
+
+struct Schedule {
+  std::vector<CollectiveStep> steps;
+  std::vector<Part> sources;    // each as long as the step's `to`; one may be the same part as it
+  std::vector<uint32_t> after;  // numbers of earlier steps
+  uint64_t scratch = 0;         // bytes
+
+  uint32_t send(uint32_t peer, const Part& from, std::span<const uint32_t> after = {});
+  uint32_t recv(uint32_t peer, const Part& to, std::span<const uint32_t> after = {});
+  uint32_t copy(const Part& to, const Part& from, std::span<const uint32_t> after = {});
+  uint32_t reduce(const Part& to, std::span<const Part> from, std::span<const uint32_t> after = {});
+  /// A part of the scratch memory that no other call gets; aligned to 64 bytes.
+  Part take_scratch(uint64_t length);
+
+ private:
+  uint32_t add(CollectiveStep step, std::span<const uint32_t> after);
+};
+
+enum class CollectiveKind : uint8_t {
+  barrier,
+  broadcast,
+  reduce,
+  allreduce,
+  reduce_scatter,
+  allgather,
+  gather,
+  scatter,
+  alltoall,
+  scan,
+  exclusive_scan,
+  count_
+};
+
+/// One call, as an algorithm sees it: the same on all ranks, but for rank and, of the v forms, what says so.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::barrier;
+  uint32_t rank = 0, size = 1, root = 0;
+  uint64_t count = 0;    // elements: of a rank's input or output, whichever is shorter (allgather: of an input)
+  uint32_t element = 1;  // bytes
+  bool in_place = false;
+  bool commutative = true;  // the operation may be applied in another order than that of ranks
+  bool repeatable = false;  // the order depends on nothing but rank, size and count
+  // The v forms: elements of each rank; null: count. alltoall: of what goes to, and comes from, each rank here.
+  const uint64_t* send_counts = nullptr;
+  const uint64_t* send_offsets = nullptr;  // elements
+  const uint64_t* recv_counts = nullptr;
+  const uint64_t* recv_offsets = nullptr;
+  uint32_t ranks_per_host = 0;  // ranks i and j are of one host if i / this == j / this; 0: not known, or not so
+  uint64_t bytes() const { return count * element; }
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: groups.
+#include <sys/random.h>
+
+#include <new>
+#include <vector>
+
+#include "core/c_checks.hpp"
+#include "groups/given_peers.hpp"
+#include "groups/group.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+constexpr tw_group_options kGroupDefaults = TW_GROUP_OPTIONS_INIT;
+constexpr uint64_t kMagic = 0x7468616c67727031;  // of this form of the exchange
+
+/// What each rank gives. The group's id is rank 0's.
+struct Contribution {
+  uint64_t magic, id;
+  uint32_t rank, size;
+  int32_t status;
+  uint32_t reserved;
+};
+
+Status check(const tw_group* group) {
+  if (group == nullptr) return fail(TW_ERR_INVALID, "the group is NULL");
+  return group->born.check("group");
+}
+
+Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size) {
+  if (size > 1 && endpoints == nullptr) return fail(TW_ERR_INVALID, "a group of %u ranks needs their endpoints", size);
+  for (uint32_t i = 0; i < size && size > 1; ++i) {
+    if ((i == rank) != (endpoints[i] == nullptr))
+      return fail(TW_ERR_INVALID, "the entry of endpoints for rank %u %s", i,
+                  i == rank ? "is not NULL, and it is the own rank's" : "is NULL");
+    if (i != rank && tw_endpoint_worker(endpoints[i]) != &worker)
+      return fail(TW_ERR_INVALID, "the endpoint for rank %u is not (or no more) one of this worker", i);
+  }
+  return TW_OK;
+}
+
+/// All ranks read the same, so all come to the same end.
+Status check_contributions(const std::vector<Contribution>& all) {
+  const auto size = static_cast<uint32_t>(all.size());
+  for (uint32_t i = 0; i < size; ++i) {
+    const Contribution& one = all[i];
+    if (one.magic != kMagic)
+      return fail(TW_ERR_INVALID, "the exchange gave something else than what rank %u sent: create groups in the same order",
+                  i);
+    if (one.status != TW_OK)
+      return fail(one.status, "rank %u cannot take part in the group (%s): its own error text says why", i,
+                  tw_status_name(one.status));
+    if (one.size != size || one.rank != i)
+      return fail(TW_ERR_INVALID, "in place %u the exchange gave rank %u of %u, instead of rank %u of %u", i, one.rank,
+                  one.size, i, size);
+  }
+  return TW_OK;
+}
+
+Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& group) {
+  const std::string own_text = is_error(so_far) ? last_error() : "";
+  Contribution mine{kMagic, 0, group.rank, group.size, so_far, 0};
+  if (::getrandom(&mine.id, sizeof mine.id, 0) != sizeof mine.id) return fail(TW_ERR_IO, "getrandom failed");
+  std::vector<Contribution> all(group.size);
+  const Status status = exchange == nullptr ? tw_store_exchange(static_cast<tw_store*>(arg), &mine, sizeof mine, all.data())
+                                            : exchange(arg, &mine, sizeof mine, all.data());
+  if (is_error(so_far)) return fail(so_far, "%s", own_text.c_str());
+  if (is_error(status)) return status;
+  if (status > TW_OK) return fail(TW_ERR_INVALID, "the exchange of the group returned %d instead of a status", status);
+  if (Status s = check_contributions(all); is_error(s)) return s;
+  group.id = all[0].id;
+  return TW_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_group_create(tw_worker* worker, tw_endpoint* const* endpoints, uint32_t size, uint32_t rank, tw_exchange exchange,
+                          void* arg, const tw_group_options* given, tw_group** out) {
+  const Enter enter(worker);
+  if (is_error(enter.status())) return enter.status();
+  if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the group is NULL");
+  *out = nullptr;
+  if (rank >= size) return fail(TW_ERR_INVALID, "rank %u of %u: ranks are numbered from 0", rank, size);
+  if (exchange == nullptr && arg == nullptr)
+    return fail(TW_ERR_INVALID, "a group needs an exchange among its ranks: a function, or a store as its argument");
+  const Options<tw_group_options> options(given, kGroupDefaults);
+  std::unique_ptr<tw_group> group(
+      new (std::nothrow) tw_group(*worker, rank, size, options->timeout_ns != 0 ? options->timeout_ns : 30 * kSecond));
+  if (group == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");
+  const Status fits = check_endpoints(*worker, endpoints, rank, size);
+  if (Status s = exchange_ids(fits, exchange, arg, *group); is_error(s)) return s;
+  std::vector<tw_endpoint*> all(size);
+  if (size > 1) all.assign(endpoints, endpoints + size);
+  group->peers = std::make_shared<GivenPeers>(*worker, std::move(all), rank);
+  *out = group.release();
+  return TW_OK;
+}
+
+tw_status tw_group_destroy(tw_group* group) {
+  if (group == nullptr) return TW_OK;
+  if (Status s = check(group); is_error(s)) return s;
+  const Enter enter(&group->worker);
+  if (is_error(enter.status())) return enter.status();
+  if (group->running != 0)
+    return fail(TW_ERR_BUSY, "%llu collectives of the group are under way here: wait for them",
+                static_cast<unsigned long long>(group->running));
+  delete group;
+  return TW_OK;
+}
+
+uint32_t tw_group_rank(const tw_group* group) { return group != nullptr ? group->rank : 0; }
+uint32_t tw_group_size(const tw_group* group) { return group != nullptr ? group->size : 0; }
+tw_worker* tw_group_worker(const tw_group* group) { return group != nullptr ? &group->worker : nullptr; }
+
+tw_status tw_group_endpoint(tw_group* group, uint32_t rank, tw_endpoint** endpoint) {
+  if (Status s = check(group); is_error(s)) return s;
+  if (endpoint == nullptr) return fail(TW_ERR_INVALID, "the place for the endpoint is NULL");
+  *endpoint = nullptr;
+  if (rank >= group->size) return fail(TW_ERR_INVALID, "there is no rank %u: the group has %u ranks", rank, group->size);
+  const Enter enter(&group->worker);
+  if (is_error(enter.status())) return enter.status();
+  return group->await_endpoint(rank, endpoint);
+}
+
+}  // extern "C"
