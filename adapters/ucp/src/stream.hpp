@@ -20,6 +20,8 @@ struct Chunk {
 };
 
 struct StreamState {
+  explicit StreamState(ucp_worker* its_worker) : worker(its_worker) {}
+  ucp_worker* worker;
   std::deque<Chunk> chunks;
   std::deque<Request*> receives;
   std::unordered_map<void*, AmData*> lent;  // by ucp_stream_recv_data_nb
