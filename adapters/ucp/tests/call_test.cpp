@@ -22,7 +22,7 @@ struct Arrivals {
   Side& a;
   bool in_call = false;
   int in_calls = 0;
-  std::vector<unsigned> order;  // numbers of messages that came with their data
+  std::vector<unsigned> order{};  // numbers of messages that came with their data
   int handled = 0, fetched = 0, older = 0, streams = 0, requests = 0;
   std::vector<std::vector<unsigned char>> payloads{};
   ucp_conn_request_h request = nullptr;
