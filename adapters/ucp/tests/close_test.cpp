@@ -109,6 +109,12 @@ TEST(Close, AConnectionRequestIsAcceptedByItsListenersWorkerOnly) {
   ucp_ep_h ep = nullptr;
   EXPECT_EQ(called.accept(other, &ep), UCS_ERR_UNSUPPORTED);
   EXPECT_EQ(called.accept(called.w.b, &ep), UCS_OK);
+  const ucp_request_param_t none = nothing();
+  char out = 1, in = 0;
+  ucs_status_ptr_t send = ucp_tag_send_nbx(called.client, &out, 1, 1, &none);
+  EXPECT_EQ(called.w.end(ucp_tag_recv_nbx(called.w.b.worker, &in, 1, 1, kAll, &none)), UCS_OK);
+  EXPECT_EQ(called.w.end(send), UCS_OK);
+  EXPECT_EQ(in, 1);
 }
 
 TEST(Close, AFlushOfWhatIsClosedByForceIsCanceled) {
