@@ -72,9 +72,8 @@ void end_replies(Peer& peer) {
 /// Does the connection go on without this handle? That of a socket address is its user's: a reply endpoint, which the last messages
 /// made while the handle was closing, does not keep it.
 bool has_others(const Peer& peer, const ucp_ep& handle) {
-  return std::any_of(peer.handles.begin(), peer.handles.end(), [&](const ucp_ep* other) {
-    return other != &handle && (peer.addressed || other->user_owned);
-  });
+  return std::any_of(peer.handles.begin(), peer.handles.end(),
+                     [&](const ucp_ep* other) { return other != &handle && (peer.addressed || other->user_owned); });
 }
 
 /// The connection ends at once. What is pending ends with TW_ERR_CLOSED.
@@ -275,13 +274,20 @@ void cancel_requests(ucp_ep& handle) {
   });
 }
 
+/// The user has closed an endpoint.
+void leave_stream(Peer& peer, const ucp_ep& handle) {
+  cancel_receives(peer, &handle);  // the peer may never send what they wait for
+  const bool read = std::any_of(peer.handles.begin(), peer.handles.end(), [](const ucp_ep* one) { return !one->closed; });
+  if (!read) drop_stream(peer);
+}
+
 void close_by_force(ucp_ep& handle) {
   const HoldBack held(*handle.worker);
   handle.closed = true;
   ++handle.pending;  // stays until all is ended
   Peer* const peer = handle.peer;
   if (peer != nullptr) {
-    cancel_receives(*peer, &handle);
+    leave_stream(*peer, handle);
     const bool stays = has_others(*peer, handle);
     if (stays) cancel_requests(handle);
     std::erase(peer->handles, &handle);
@@ -301,7 +307,7 @@ ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted) {
     return handle_of(*request);
   }
   handle.closed = true;
-  cancel_receives(*handle.peer, &handle);  // the peer may never send what they wait for
+  leave_stream(*handle.peer, handle);
   if (!wanted.no_immediate && ends_at_once(handle)) {
     end_handle(handle, false);
     return nullptr;
@@ -477,6 +483,7 @@ ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, u
   if (handle == nullptr) handle = new_handle(*peer);
   if (handle == nullptr) return UCS_ERR_NO_MEMORY;
   handle->user_owned = true;
+  peer->unread = false;
   take_params(*params, *handle);
   *ep_p = handle;
   return UCS_OK;

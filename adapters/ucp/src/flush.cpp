@@ -48,7 +48,7 @@ ucs_status_t owed_by(ucp_worker& worker, const ucp_ep* handle) {
 void begin(ucp_worker& worker, Flush& flush) {
   flush.begun = true;
   Request& request = *flush.request;
-  ucp_ep* const handle = request.endpoint;  // counted, so it stays
+  ucp_ep* const handle = request.endpoint;                   // counted, so it stays
   if (handle != nullptr && handle->peer == nullptr) return;  // closed by force
   each_peer(worker, handle, [](Peer& peer) { peer.unflushed = false; });
   const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request.operation)

@@ -170,6 +170,9 @@ size_t take_at_once(Peer& peer, const std::byte* from, size_t length) {
 tw_status on_bytes(void* arg, const tw_am_message* message) {
   auto& worker = *static_cast<ucp_worker*>(arg);
   if (worker.ending || message->length == 0) return TW_OK;
+  if (const auto* const known = static_cast<Peer*>(tw_endpoint_user(message->endpoint)); known != nullptr && known->unread) {
+    return TW_OK;
+  }
   ucp_ep* const handle = handle_of(worker, message->endpoint);
   if (handle == nullptr) return TW_OK;
   Peer& peer = *handle->peer;
@@ -274,12 +277,27 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
 
 }  // namespace
 
-void destroy(StreamState* stream) {
-  for (Chunk& chunk : stream->chunks) {
+namespace {
+
+/// Those that are being fetched are freed by loaded().
+void drop_chunks(StreamState& stream) {
+  for (Chunk& chunk : stream.chunks) {
     if (chunk.data != nullptr && chunk.here) free_data(*chunk.data);
     // Thalweg keeps it beyond the connection, up to the worker's end.
-    if (chunk.descriptor != nullptr && !stream->worker->ending) (void)tw_am_release(chunk.descriptor);
+    if (chunk.descriptor != nullptr && !stream.worker->ending) (void)tw_am_release(chunk.descriptor);
   }
+  stream.chunks.clear();
+}
+
+}  // namespace
+
+void drop_stream(Peer& peer) {
+  peer.unread = true;
+  if (peer.stream != nullptr) drop_chunks(*peer.stream);
+}
+
+void destroy(StreamState* stream) {
+  drop_chunks(*stream);
   for (const auto& [address, data] : stream->lent) free_data(*data);
   for (Request* request : stream->receives) delete &receive_of(*request);
   delete stream;

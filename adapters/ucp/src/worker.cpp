@@ -65,6 +65,13 @@ unsigned poll_queue(ucp_worker& worker) {
   return events;
 }
 
+/// With the worker: what its queue would have told.
+void end_told(ucp_worker& worker) {
+  worker.pool.each([](Request& request) {
+    if (request.told && request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS) finish(request, UCS_ERR_CANCELED);
+  });
+}
+
 /// What ended in other calls than progress wakes nobody: cancels, closes by force. True: progress has something to tell.
 bool has_news(ucp_worker& worker) {
   const HoldBack held(worker);
@@ -220,6 +227,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
     tell_postponed(*worker);
+    end_told(*worker);
     end_flushes(*worker);
     finish_those_that_are_complete(*worker);
     end_endpoints(*worker);

@@ -40,7 +40,8 @@ struct ucp_worker {
   tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
   uint32_t told = 0;                         // how many of them are under way
   tw_op_options plain = TW_OP_OPTIONS_INIT;  // with ended() as callback: options_for()
-  bool chores = false;   // something waits for progress beside Thalweg's worker: postponed, later, closing, flushes, streams, told
+  bool chores =
+      false;  // something waits for progress beside Thalweg's worker: postponed, later, closing, flushes, streams, told
   uint32_t holding = 0;  // calls under way that are none of progress: callbacks and handlers wait for it
   bool multi = false;
   bool ending = false;  // no callback runs any more

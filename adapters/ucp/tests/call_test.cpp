@@ -175,7 +175,8 @@ void one_round(bool progresses) {
   ucp_listener_h listener = listen(arrivals, &address);
   w.connect();
   std::vector<std::vector<unsigned char>> payloads;
-  for (unsigned number = 0; number < 16; ++number) payloads.emplace_back(kLengths[number / 4], static_cast<unsigned char>(number));
+  for (unsigned number = 0; number < 16; ++number)
+    payloads.emplace_back(kLengths[number / 4], static_cast<unsigned char>(number));
   std::vector<unsigned char> in(payloads.back().size());
   ucs_status_ptr_t recv = receive_stream(arrivals, in);
   std::atomic<bool> stop{false};

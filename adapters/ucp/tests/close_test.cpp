@@ -178,6 +178,34 @@ TEST(Close, UnreadBytesOfAStreamEndWithTheirConnection) {
   EXPECT_LT(after, before + kRounds * out.size()) << "grows with each connection";
 }
 
+TEST(Close, BytesThatNobodyReadsDoNotHoldTheirSendersClose) {
+  for (const bool before : {true, false}) {
+    World w;
+    w.connect();
+    const auto out = random_bytes(3000000);
+    const ucp_request_param_t none = nothing();
+    if (before) {
+      EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+    }
+    ucs_status_ptr_t send = ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none);
+    ucs_status_ptr_t close = ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FLUSH);
+    if (!before) {
+      ucp_stream_poll_ep_t ready[1];
+      EXPECT_TRUE(w.until([&] { return ucp_stream_worker_poll(w.b.worker, ready, 1, 0) == 1; }));
+      EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+    }
+    EXPECT_EQ(w.end(send), UCS_OK);
+    EXPECT_EQ(w.end(close), UCS_OK);
+    // Another endpoint reads what comes from then on.
+    w.connect();
+    unsigned char in = 0;
+    size_t length = 0;
+    EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data(), 1, &none)), UCS_OK);
+    EXPECT_EQ(w.end(ucp_stream_recv_nbx(w.b.ep, &in, 1, &length, &none)), UCS_OK);
+    EXPECT_EQ(in, out[0]);
+  }
+}
+
 TEST(Close, AStreamsReceiveTellsItsLengthInTheParametersToo) {
   World w;
   w.connect();
