@@ -28,6 +28,7 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
   Request* const request = take(*ep.worker, wanted, kTagSend);
   if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  request->buffer = place_of(local);
   request->endpoint = &ep;
   ++ep.pending;
   const tw_status status =
@@ -50,6 +51,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
     return nullptr;
   Request* const request = take(*ep.worker, wanted, kTagSend);
   request->operation = operation;
+  request->buffer = buffer;
   request->endpoint = &ep;
   ++ep.pending;
   // Late rather than with the buffer in use: no other way to learn its end is left.
@@ -68,6 +70,7 @@ Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t dat
     return nullptr;
   }
   request->layout = local.made;
+  request->buffer = place_of(local);
   local.call.outcome = &request->unpacked;
   const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
                                    &request->operation);
@@ -91,6 +94,7 @@ ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, uc
   Request* const request = take(worker, wanted, kTagRecv);
   if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  request->buffer = place_of(local);
   local.call.outcome = &request->unpacked;
   const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length,
                                            options_for(*request, local.layout, 0), &request->operation);
