@@ -286,12 +286,10 @@ unsigned Engine::progress(unsigned looks) {
     alone_ = used == 1;
     if (!doomed_.empty()) [[unlikely]]
       close_doomed();  // what waits for a device or a stream ends with its peer, before anything reads the link
-    if (devices_ != nullptr || busy_ != nullptr) {
-      if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
-      if (busy_ != nullptr) events += push_all();
-      if (!doomed_.empty()) [[unlikely]]
-        close_doomed();
-    }
+    if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
+    if (busy_ != nullptr) events += push_all();
+    if (!doomed_.empty()) [[unlikely]]
+      close_doomed();
     progressing_ = false;
     if (!completions_.due()) return events;
   }

@@ -49,8 +49,8 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
 
 /// Contiguous messages that are complete at once take no request: wanted() is called for the others.
 template <class WantedOf>
-ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
-                      const void* memory, bool no_immediate, const WantedOf& wanted, const char* function) {
+ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, const void* memory,
+                      bool no_immediate, const WantedOf& wanted, const char* function) {
   if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || no_immediate) [[unlikely]]
     return send_with(ep, buffer, count, datatype, tag, 0, wanted(), function);
   const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
@@ -65,8 +65,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
 }
 ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
                       const Wanted& wanted, const char* function) {
-  return send(
-      ep, buffer, count, datatype, tag, wanted.memory, wanted.no_immediate, [&] { return wanted; }, function);
+  return send(ep, buffer, count, datatype, tag, wanted.memory, wanted.no_immediate, [&] { return wanted; }, function);
 }
 
 Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
