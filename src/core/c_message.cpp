@@ -99,7 +99,7 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
   return status;
 }
 
-/// The short forms where a buffer may be device memory or the options name only sinks, and everything else.
+/// The short forms where a buffer may be device memory, or where the options name only sinks; and everything else.
 [[gnu::noinline]] Status send_slowly(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
                                      const tw_op_options* given, tw_request* request) {
   BufferInfo near;

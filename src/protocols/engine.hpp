@@ -314,8 +314,8 @@ class Engine final : public Sink {
   [[gnu::cold]] void complete_truncated(OpRun& run) {
     complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
   }
-  void complete_slowly(OpRun& run, Status status);
-  void complete_any(OpRun& run, Status status);
+  void complete_slowly(OpRun& run, Status status);  // a receive with a callback, or complete_any()
+  void complete_any(OpRun& run, Status status);     // whatever holds it
   static Status settle_calls(OpRun& run, Status status);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
