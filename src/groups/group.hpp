@@ -15,6 +15,8 @@
 
 namespace thalweg::impl {
 
+class Collectives;  // collectives/collectives.hpp
+
 /// Makes the endpoints of a group. The group's creator chooses: endpoints of the caller's, or addresses that are connected to.
 class Peers {
  public:
@@ -44,5 +46,7 @@ struct tw_group {
   uint64_t id = 0;       // the same on all ranks, different from that of every other group with any of them
   uint64_t started = 0;  // collectives so far: all ranks start the same in the same order
   uint64_t running = 0;  // of those, not over
+  std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
+  double message_ns = 0, byte_ns = 0;  // costs of its links, by which algorithms are chosen: rank 0's, on all ranks; 0: the defaults
   thalweg::impl::BornHere born;
 };
