@@ -24,7 +24,9 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
   if ((options.flags & ~uint32_t{TW_COLLECTIVE_REPEATABLE}) != 0 || options.commutative > 1)
     return fail(TW_ERR_INVALID, "%s: the options have unknown flags: initialise them by TW_COLLECTIVE_OPTIONS_INIT", call.name);
   const Operation what{call.type, call.op, options.scale, options.reduce, options.reduce_arg};
-  if (Status s = check_operation(what); is_error(s)) return s;
+  if (!call.reduces && (what.scale != 0 || what.reduce != nullptr))
+    return fail(TW_ERR_INVALID, "%s: the options have a scale or a function, and it combines nothing", call.name);
+  if (Status s = call.reduces ? check_operation(what) : Status{TW_OK}; is_error(s)) return s;
   const bool scans = call.what.kind == CollectiveKind::scan || call.what.kind == CollectiveKind::exclusive_scan;
   if (scans && call.op == TW_REDUCE_AVERAGE)
     return fail(TW_ERR_INVALID, "%s: each rank's is of another number of ranks: use TW_REDUCE_SUM", call.name);
@@ -186,6 +188,8 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
     run.close_peers("it did not give back what a collective, which has failed, was sending to it");
   }
   worker.wait_until(over, TW_FOREVER);
+  // Its caller may not progress for a while: others must know why nothing comes.
+  if (is_error(run.status())) worker.wait_until([&] { return all.told(); }, kGrace / 2);
   const Engine::Guard guard(all.engine());
   return run.take_result();
 }
