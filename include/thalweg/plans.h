@@ -99,7 +99,10 @@ TW_CHECKED tw_status tw_plan_atomic(tw_plan *plan, tw_endpoint *endpoint, uint32
 TW_CHECKED tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, size_t length, const tw_op_options *options,
                                   uint32_t *step);
 
-/** Types of elements. Those of 16 bits are accumulated in 32 bits and rounded once, to nearest, ties to even. */
+/** Types of elements. Those of 16 bits are accumulated in 32 bits and rounded once, to nearest, ties to even. So are those of 8 bits,
+ *  in the formats of the Open Compute Project (OFP8): what is too large becomes the largest finite number, an infinity stays one
+ *  (E4M3 has none: NaN). A BOOL is a byte, false where it is 0; AND, OR and XOR are the logical ones, and give 0 or 1. FLOAT8 and BOOL:
+ *  of collectives (collectives.h) only; reductions of them are in host memory. */
 enum {
   TW_TYPE_FLOAT16,
   TW_TYPE_BFLOAT16,
@@ -109,10 +112,26 @@ enum {
   TW_TYPE_INT16,
   TW_TYPE_INT32,
   TW_TYPE_INT64,
-  TW_TYPE_UINT8
+  TW_TYPE_UINT8,
+  TW_TYPE_FLOAT8_E4M3,
+  TW_TYPE_FLOAT8_E5M2,
+  TW_TYPE_BOOL
 };
-/** Integers wrap. MIN and MAX pass a NaN on. AND, OR and XOR: of integers. */
-enum { TW_REDUCE_SUM, TW_REDUCE_PRODUCT, TW_REDUCE_MIN, TW_REDUCE_MAX, TW_REDUCE_AND, TW_REDUCE_OR, TW_REDUCE_XOR };
+/** Integers wrap. MIN and MAX pass a NaN on. AND, OR and XOR: of integers and BOOL, for which there are no others. The last three are
+ *  collectives' (collectives.h): the sum, then multiplied by 1 / size (integers: divided, towards zero) or by a factor; a function
+ *  of the caller's. */
+enum {
+  TW_REDUCE_SUM,
+  TW_REDUCE_PRODUCT,
+  TW_REDUCE_MIN,
+  TW_REDUCE_MAX,
+  TW_REDUCE_AND,
+  TW_REDUCE_OR,
+  TW_REDUCE_XOR,
+  TW_REDUCE_AVERAGE,
+  TW_REDUCE_SCALED_SUM,
+  TW_REDUCE_USER
+};
 /** An operand of a reduction: memory of this process (remote NULL), or a peer's from `offset` on (address NULL). */
 typedef struct tw_source {
   const void *address;

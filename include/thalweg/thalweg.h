@@ -502,6 +502,7 @@ TW_CHECKED tw_status tw_store_barrier(tw_store *store);
 
 #include <thalweg/blocks.h>
 #include <thalweg/channels.h>
+#include <thalweg/collectives.h>
 #include <thalweg/completions.h>
 #include <thalweg/groups.h>
 #include <thalweg/places.h>

@@ -4,7 +4,27 @@
 //
 // Steps are numbered in the order in which they are added. A step begins once all steps that it names have ended; the buffers of
 // steps that may run at once do not overlap, but for reads. The n-th send of a rank to another one is matched by the n-th receive
-// there from it, and has its length: so both sides add them in the same order.
+// there from it, and has its length: so both sides add them in the same order. No step sends to the own rank, or 0 bytes.
+//
+// What the buffers hold, in elements; a kind's v form has the given counts instead of `count`, and the given offsets:
+//
+//                   input                          output                         in place
+//   barrier         -                              -                              -
+//   broadcast       count, at the root             count                          the root's output has what is sent
+//   reduce          count                          count, at the root             the root's output has its input
+//   allreduce       count                          count                          output has the input
+//   reduce_scatter  size * count; v: recv_counts   count; v: recv_counts[rank]    output has the input, all of it, and gets the
+//                   (offsets: send_offsets)                                       result at its beginning
+//   allgather       count; v: recv_counts[rank]    size * count; v: recv_counts   the own block lies in output
+//   gather          count; v: recv_counts[rank]    size * count, at the root;     the root's block lies in output
+//                                                  v: recv_counts
+//   scatter         size * count, at the root;     count; v: send_counts[rank]    the root's block stays in its input; its output
+//                   v: send_counts                                                is not named
+//   alltoall        size * count; v: send_counts   size * count; v: recv_counts   output has what is sent, by recv_counts
+//   scan            count                          count                          output has the input
+//   exclusive_scan  count                          count; rank 0: left as it is   output has the input
+//
+// Of kinds with a root, in_place is the root's: other ranks have an input and an output as otherwise.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -79,11 +99,14 @@ struct Collective {
   bool in_place = false;
   bool commutative = true;  // the operation may be applied in another order than that of ranks
   bool repeatable = false;  // the order depends on nothing but rank, size and count
-  // The v forms: elements of each rank; null: count. alltoall: of what goes to, and comes from, each rank here.
+  // The v forms: elements of each rank; null: count. alltoall: of what goes to, and comes from, each rank here; both are given or
+  // none is, and `count` is a guess that all ranks share, for the choice of an algorithm alone. The others: the same on all ranks.
   const uint64_t* send_counts = nullptr;
-  const uint64_t* send_offsets = nullptr;  // elements
+  const uint64_t* send_offsets = nullptr;  // elements; null: one block behind the other. May differ between ranks
   const uint64_t* recv_counts = nullptr;
   const uint64_t* recv_offsets = nullptr;
+  bool counts_at_root = false;  // gather, scatter: only the root has counts; `count` is the own one, and a guess at the root
+  uint64_t chunk = 256 << 10;   // bytes: longer messages are cut, where steps overlap by that; the same on all ranks
   uint32_t ranks_per_host = 0;  // ranks i and j are of one host if i / this == j / this; 0: not known, or not so
   uint64_t bytes() const { return count * element; }
 };

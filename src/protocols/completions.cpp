@@ -21,7 +21,8 @@ static_assert(static_cast<int>(Verb::bytes_send) == TW_COMPLETION_BYTES_SEND &&
 static_assert(static_cast<int>(Verb::put) == TW_COMPLETION_PUT && static_cast<int>(Verb::get) == TW_COMPLETION_GET);
 static_assert(static_cast<int>(Verb::atomic) == TW_COMPLETION_ATOMIC && static_cast<int>(Verb::signal) == TW_COMPLETION_SIGNAL);
 static_assert(static_cast<int>(Verb::put_blocks) == TW_COMPLETION_PUT_BLOCKS &&
-              static_cast<int>(Verb::get_blocks) == TW_COMPLETION_GET_BLOCKS);
+              static_cast<int>(Verb::get_blocks) == TW_COMPLETION_GET_BLOCKS &&
+              static_cast<int>(Verb::collective) == TW_COMPLETION_COLLECTIVE);
 
 namespace {
 

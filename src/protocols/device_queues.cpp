@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "devices/program.hpp"
 #include "devices/registry.hpp"
 #include "memory/place.hpp"
 #include "protocols/engine.hpp"
@@ -292,6 +293,19 @@ Status DeviceQueues::submit(Device& device, const Kernel& kernel, Done done, voi
   }
   if (visit != nullptr) visit->enqueued(line.finished, line.ticket);
   line.pending.push_back({line.ticket, done, token, std::move(visit)});
+  ++pending_;
+  return TW_OK;
+}
+
+Status DeviceQueues::submit(Device& device, const ProgramRun& program, Done done, void* token) {
+  Place* place = nullptr;
+  if (const Status status = place_of(device, &place); is_error(status)) return status;
+  Line& line = place->kernels;
+  if (const Status status = finish_call(line, line.queue->run(program)); is_error(status)) {
+    replace_broken(device, line);
+    return status;
+  }
+  line.pending.push_back({line.ticket, done, token, nullptr});
   ++pending_;
   return TW_OK;
 }

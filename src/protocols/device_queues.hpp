@@ -38,6 +38,7 @@ struct Loan {
 };
 
 class PersistentLine;
+struct ProgramRun;
 
 /// When to check a device that finishes nothing for an error: each millisecond, by a clock that few polls read. How long a
 /// poll takes is the caller's matter.
@@ -80,6 +81,8 @@ class DeviceQueues {
   bool submit_persistent(Device& device, const Copy& copy, Done done, void* token, const DeviceUserLists& users = {});
   /// One that can signal, without a signal.
   Status submit(Device& device, const Kernel& kernel, Done done, void* token, const DeviceUserLists& users = {});
+  /// One run of a program, none of whose steps waits for a peer.
+  Status submit(Device& device, const ProgramRun& program, Done done, void* token);
   /// The same, waited for: some ten microseconds. For frames whose order is that of their effects.
   Status run(Device& device, std::span<const Copy> copies);
   Status run(Device& device, const Kernel& kernel);

@@ -87,12 +87,14 @@ constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
     start_atomic,     start_signal,
     start_flush,      start_blocks,
     start_blocks,     nullptr /* copy, wait, reduce: steps of plans */,
-    nullptr,          nullptr};
+    nullptr,          nullptr,
+    nullptr /* collective: CollectiveRun */};
 
 const char* name_of(Verb verb) {
   static constexpr const char* kNames[static_cast<size_t>(Verb::count_)] = {
       "send",   "recv",   "am",    "am recv",    "bytes",      "bytes recv", "put",  "get",
-      "atomic", "signal", "flush", "put_blocks", "get_blocks", "copy",       "wait", "reduce"};
+      "atomic", "signal", "flush", "put_blocks", "get_blocks", "copy",       "wait", "reduce",
+      "collective"};
   return kNames[static_cast<size_t>(verb)];
 }
 

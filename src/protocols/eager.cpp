@@ -20,11 +20,11 @@ namespace thalweg::impl {
 
 // ------------------------------------------------------------------------------------------------ sending
 
-Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate) {
+Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate, uint8_t flags) {
   Guard guard(*this);
   int64_t cost = eager_cost(length);
   if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
-  Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate), buffer);
+  Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
   if (status == TW_OK) {
     peer.eager_credit -= cost;
     moved.count(Way::eager, length);
@@ -52,7 +52,7 @@ Status step_single(OpRun& run) {
   run.pipeline.position = run.pipeline.end = op.length;  // one piece, nothing left to queue
   run.then = complete_then;
   Status status =
-      send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, sync ? kFrameSync : 0),
+      send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, (sync ? kFrameSync : 0) | space_flag(op)),
                  Piece{.length = op.length,
                        .suffix = &name,
                        .suffix_length = sync ? sizeof name : 0,
@@ -68,7 +68,7 @@ Status step_single(OpRun& run) {
 Status step_segmented(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate), nullptr, 0);
+  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate, space_flag(op)), nullptr, 0);
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ const Protocol kEagerSegmented = {"segmented", Verb::send, step_segmented, nullp
 Status start_send(Engine& engine, const OpDesc& op, const Completion& completion) {
   const bool plain = (op.flags & (TW_OP_SYNC | kOpDevice | kOpLate)) == 0;
   if (op.layout == nullptr && plain && op.length <= op.peer->limits.copy) {
-    Status status = engine.try_send(*op.peer, op.address, op.length, op.tag, op.immediate);
+    Status status = engine.try_send(*op.peer, op.address, op.length, op.tag, op.immediate, space_flag(op));
     if (status != TW_AGAIN) {
       if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
       return status;
@@ -197,7 +197,7 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   message->sync_op = sync;
   message->arrived = length;
   if (length != 0) std::memcpy(message->payload(), body, length);
-  engine.matcher().keep(*message);
+  engine.matcher(header.flags).keep(*message);
 }
 
 /// A message in one frame for a receive into device memory, or one that waits for a stream.
@@ -215,7 +215,8 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
 
 inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body) {
   WaitedReceive* receive = waited_;
-  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 || (header.flags & kFrameSync) != 0) return false;
+  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
+    return false;
   waited_ = nullptr;
   receive->info = {peer.endpoint, header.a, header.b, header.length};
   consumed(*this, peer, static_cast<uint64_t>(eager_cost(header.length)));
@@ -235,7 +236,7 @@ void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
   const std::byte* payload = body.payload(length);
   if (asks && !body.take(&sync)) [[unlikely]]
     return;
-  OpRun* run = engine.receives().match(header.a, &peer);
+  OpRun* run = engine.receives(header.flags).match(header.a, &peer);
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   if (needs_bounce_buffer(*run->op)) [[unlikely]]
     return on_tagged_for_device(engine, peer, header, payload, length, sync, run);
@@ -256,11 +257,11 @@ void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
 
 std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameSync) != 0 || peer.destination != nullptr) return nullptr;
-  OpRun* run = engine.receives().peek(header.a, &peer);
+  OpRun* run = engine.receives(header.flags).peek(header.a, &peer);
   // on_frame does it.
   if (run == nullptr || run->op->layout != nullptr || needs_bounce_buffer(*run->op) || run->op->length < header.length)
     return nullptr;
-  engine.matcher().withdraw(*run);
+  engine.matcher(header.flags).withdraw(*run);
   run->cancelable = false;
   run->info = {peer.endpoint, header.a, header.b, header.length};
   engine.bind(*run, peer);
@@ -341,7 +342,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
     return engine.violation(peer, "a bad first part of a message");
   }
   const size_t n = body.left();
-  OpRun* run = engine.receives().match(header.a, &peer);
+  OpRun* run = engine.receives(header.flags).match(header.a, &peer);
   if (!engine.free_to_match(peer, header.a, &run)) return;
   peer.assembly.op = first.op;
   peer.assembly.length = first.length;
@@ -362,7 +363,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   message->cost = cost;
   peer.assembly.kind = Assembly::Kind::message;
   peer.assembly.message = message;
-  engine.matcher().keep(*message);
+  engine.matcher(header.flags).keep(*message);
   feed(engine, peer, body.payload(), n);
 }
 
@@ -404,9 +405,10 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 // ------------------------------------------------------------------------------------------------ receives
 
 [[gnu::cold]] bool Engine::take_unexpected(OpRun& run) {
-  tw_message* message = matcher_->find(run.op->tag, run.op->mask, run.op->peer);
+  Matcher& space = matcher(*run.op);
+  tw_message* message = space.find(run.op->tag, run.op->mask, run.op->peer);
   if (message == nullptr) return false;
-  matcher_->take_out(*message);
+  space.take_out(*message);
   receive_unexpected(*this, run, *message);
   return true;
 }
@@ -414,11 +416,12 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 inline Status Engine::place_receive(OpRun& run) {
   const OpDesc& op = *run.op;
   run.info = {};
-  if (matcher_->unmatched() && take_unexpected(run)) [[unlikely]]
+  if (matcher(op).unmatched() && take_unexpected(run)) [[unlikely]]
     return TW_IN_PROGRESS;
   run.cancelable = true;
   if (op.peer != nullptr) bind(run, *op.peer);
-  receives().post(run);
+  receives();
+  matcher(op).post(run);
   return TW_IN_PROGRESS;
 }
 
@@ -446,7 +449,7 @@ inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64
 
 Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
   Guard guard(*this);
-  if (op.peer != nullptr && is_error(op.peer->state) && matcher_->find(op.tag, op.mask, op.peer) == nullptr) {
+  if (op.peer != nullptr && is_error(op.peer->state) && matcher(op).find(op.tag, op.mask, op.peer) == nullptr) {
     return impl::fail(op.peer->state, "%s", op.peer->why.c_str());
   }
   OpRun* run = acquire(op, completion);
@@ -538,7 +541,7 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
 
 void Engine::post_wait(WaitedReceive& receive) {
   Guard guard(*this);
-  if (options_.multi_threaded || !matcher_->nothing_to_match() || waited_ != nullptr) return post_waited(receive);
+  if (options_.multi_threaded || !matcher().nothing_to_match() || waited_ != nullptr) return post_waited(receive);
   waited_ = &receive;
 }
 
@@ -597,12 +600,12 @@ void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
 
 Status Engine::probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message) {
   Guard guard(*this);
-  tw_message* found = matcher_->find(tag, mask, source);
+  tw_message* found = matcher().find(tag, mask, source);
   if (found == nullptr) return TW_ERR_NO_MATCH;
   if (info != nullptr) *info = found->info;
   if (message == nullptr) return TW_OK;
-  matcher_->take_out(*found);
-  matcher_->hold(*found);
+  matcher().take_out(*found);
+  matcher().hold(*found);
   *message = found;
   return TW_OK;
 }
@@ -612,7 +615,7 @@ Status Engine::receive_message(tw_message* message, const OpDesc& op, const Comp
   OpRun* run = acquire(op, completion);
   if (run == nullptr) return TW_ERR_LIMIT;
   hand_out(*run, completion);
-  matcher_->unhold(*message);
+  matcher().unhold(*message);
   const InCall in_call(*this);
   receive_unexpected(*this, *run, *message);
   return TW_IN_PROGRESS;

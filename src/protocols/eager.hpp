@@ -10,6 +10,9 @@ namespace thalweg::impl {
 extern const Protocol kEagerSingle, kEagerSegmented;
 Status start_send(Engine& engine, const OpDesc& op, const Completion& completion);
 
+/// In the frames of a message: where it is matched.
+inline uint8_t space_flag(const OpDesc& op) { return (op.flags & kOpGroup) != 0 ? kFrameGroup : 0; }
+
 /// Sends a message in several frames: `first` (tagged_first or am_first) with FirstBody, `header` and the first payload
 /// bytes, then data frames. For step functions: TW_OK, TW_IN_PROGRESS (pieces by reference), TW_AGAIN, or an error.
 /// run.stage 0: nothing was sent. Credit must have been checked.

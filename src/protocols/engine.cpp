@@ -39,7 +39,7 @@ Peer::~Peer() = default;
 Engine::Engine(const EngineOptions& options)
     : options_(options),
       runs_(RunPool::take(this)),
-      matcher_(new Matcher(options.first.receive)),
+      matchers_{std::make_unique<Matcher>(options.first.receive), std::make_unique<Matcher>(options.first.receive)},
       active_(new ActiveTable()),
       completions_(*this) {
   if (runs_ != nullptr && options.first.generation != 0) runs_->start_at(options.first.generation);
@@ -47,7 +47,9 @@ Engine::Engine(const EngineOptions& options)
 
 Engine::~Engine() {
   while (!peers_.empty()) remove(*peers_.back());
-  while (OpRun* run = matcher_->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
+  for (const auto& matcher : matchers_) {
+    while (OpRun* run = matcher->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
+  }
   if (devices_ != nullptr) devices_->close();
   devices_.reset();
   completions_.run_callbacks();
@@ -128,7 +130,7 @@ bool Engine::work_over(OpRun& run) {
 void Engine::unlink(OpRun& run) {
   if (run.posted) [[unlikely]] {
     if (run.offer != 0) end_offer(*this, run);
-    if (run.posted) matcher_->withdraw(run);
+    if (run.posted) matcher(*run.op).withdraw(run);
   } else if (run.list != nullptr) {
     run.list->remove(&run);
   }

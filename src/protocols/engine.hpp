@@ -138,7 +138,7 @@ class Engine final : public Sink {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
   }
   /// The short form of a contiguous send without options: TW_OK when it was sent, TW_AGAIN: use start().
-  Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate);
+  Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate, uint8_t flags = 0);
   /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
   Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);
   Status receive_message(tw_message* message, const OpDesc& op, const Completion& completion);  // ends the message
@@ -243,12 +243,14 @@ class Engine final : public Sink {
   const EngineOptions& options() const { return options_; }
   void forbid_imports() { options_.imports = false; }
   void forbid_persistent() { options_.persistent = {}; }
-  Matcher& matcher() { return *matcher_; }
-  /// To match or to post receives: the waited receive is among the posted ones from here on.
-  Matcher& receives() {
+  /// Where a message with these flags of its frame is matched: users' messages and those of groups never meet.
+  Matcher& matcher(uint8_t frame_flags = 0) { return *matchers_[frame_flags / kFrameGroup & 1]; }
+  Matcher& matcher(const OpDesc& op) { return *matchers_[op.flags / kOpGroup & 1]; }
+  /// To match or to post users' receives: the waited receive is among the posted ones from here on.
+  Matcher& receives(uint8_t frame_flags = 0) {
     if (waited_ != nullptr) [[unlikely]]
       post_waited(*std::exchange(waited_, nullptr));
-    return *matcher_;
+    return matcher(frame_flags);
   }
   ActiveTable& active() { return *active_; }
   /// The same for a receive that was just taken out of matching for a message of this peer: where it is offered to a peer
@@ -330,7 +332,7 @@ class Engine final : public Sink {
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<Peer*> peers_;
   RunPool* runs_ = nullptr;
-  std::unique_ptr<Matcher> matcher_;
+  std::unique_ptr<Matcher> matchers_[2];  // of users, of groups
   std::unique_ptr<ActiveTable> active_;
   std::unique_ptr<DeviceQueues> devices_;
   Peer* busy_ = nullptr;

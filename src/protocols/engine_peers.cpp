@@ -65,7 +65,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
     complete(*run, status, why);
   }
   peer.bounces.reset();
-  matcher_->lose(peer);
+  for (const auto& matcher : matchers_) matcher->lose(peer);
   active_->lose(peer);
   if (first && options_.lost != nullptr) options_.lost(options_.owner, peer, status);
 }
@@ -96,7 +96,7 @@ void Engine::close(Peer& peer, bool graceful) {
 void Engine::remove(Peer& peer) {
   Guard guard(*this);
   if (!is_error(peer.state)) fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");
-  matcher_->orphan(peer);
+  for (const auto& matcher : matchers_) matcher->orphan(peer);
   active_->orphan(peer);
   completions_.forget(peer);
   if (peer.busy) {

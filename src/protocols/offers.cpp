@@ -64,7 +64,7 @@ void forget(Offers& offers, unsigned entry) { offers.entries[entry] = Offers::En
 
 bool make_offer(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
-  const bool shared = op.layout == nullptr && info_of(op).exportable != ExportForm::none;
+  const bool shared = op.layout == nullptr && (op.flags & kOpGroup) == 0 && info_of(op).exportable != ExportForm::none;
   Peer* const peer = op.peer != nullptr ? op.peer : engine.only_peer();
   if (!shared || peer == nullptr || !pushes_unasked(between_devices(engine, *peer, op))) return false;
   Offers* const offers = offers_of(*peer);

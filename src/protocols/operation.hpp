@@ -45,6 +45,7 @@ enum class Verb : uint8_t {
   copy,    // within this process
   wait,    // for a signal of this process
   reduce,  // sources into one destination
+  collective,  // of a group (collectives/run.hpp): many of the above
   count_
 };
 const char* name_of(Verb verb);  // dispatch.cpp
@@ -57,7 +58,9 @@ inline constexpr uint32_t kOpLate = 1u << 30;
 inline constexpr uint32_t kOpPart = 1u << 29;
 /// put, signal: the peer is notified of `immediate` behind it. tag: the handler's id, or kNotifyQueue.
 inline constexpr uint32_t kOpNotify = 1u << 28;
-inline constexpr uint32_t kOpInternal = kOpDevice | kOpLate | kOpPart | kOpNotify;  // none of a user's
+/// send, recv: a message of a group's collective. It matches apart from users' messages, whatever tags and masks those use.
+inline constexpr uint32_t kOpGroup = 1u << 27;
+inline constexpr uint32_t kOpInternal = kOpDevice | kOpLate | kOpPart | kOpNotify | kOpGroup;  // none of a user's
 inline constexpr uint16_t kNotifyQueue = UINT16_MAX;
 
 /// What. Plain data; copied by value into a host-triggered OpRun, kept by plans. The first 64 bytes are all that a

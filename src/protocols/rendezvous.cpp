@@ -99,8 +99,9 @@ Status send_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   frame.length = static_cast<uint32_t>(used + header_length);
   Claim claim;
   const bool tagged = op.verb == Verb::send;
-  const SendingRts sending_rts(peer, op, tagged);
-  const bool claims = tagged && find_claim(engine, peer, op, &claim);
+  const bool offered = tagged && (op.flags & kOpGroup) == 0;  // receives of groups are not
+  const SendingRts sending_rts(peer, op, offered);
+  const bool claims = offered && find_claim(engine, peer, op, &claim);
   const Status status = claims ? send_claiming_rts(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
   await_receiver(peer, run);
@@ -113,7 +114,7 @@ namespace {
 Status step_send(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  return send_rts(*peer.engine, peer, run, make_header(Frame::tagged_rts, 0, op.tag, op.immediate), nullptr, 0);
+  return send_rts(*peer.engine, peer, run, make_header(Frame::tagged_rts, 0, op.tag, op.immediate, space_flag(op)), nullptr, 0);
 }
 
 void push_done(Engine& engine, OpRun& run, Status status) { send_fin(engine, *run.peer, run.peer_op, status); }
@@ -342,7 +343,7 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   ReceivedRts rts;
   if (!take_rts(header, body, &rts)) return engine.violation(peer, "a short RTS, or one of more bytes than a buffer can have");
   const bool claims = header.id != 0;
-  OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives().match(header.a, &peer);
+  OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives(header.flags).match(header.a, &peer);
   if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.rts.length};
@@ -358,7 +359,7 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   message->peer = &peer;
   message->info = {peer.endpoint, header.a, header.b, rts.rts.length};
   message->rts = rts;
-  engine.matcher().keep(*message);
+  engine.matcher(header.flags).keep(*message);
 }
 
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {

@@ -67,6 +67,7 @@ enum FrameFlag : uint8_t {
   kFrameFirst = 16,      // put, put_layout: a new put begins
   kFrameCovers = 32,     // signal: not applied when the put before it failed
   kFrameCoversAll = 64,  // signal: not applied when any put since the last flush failed
+  kFrameGroup = 64,      // tagged, tagged_first, tagged_rts: of a group's collective; matches apart from users' messages
   kFrameDevice = 128,    // where there is an RtsBody: a DeviceBody follows it. cts: push into a device, whose UUID follows
 };
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/algorithms.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace thalweg::impl {
+namespace {
+
+const char* always(const Collective&) { return nullptr; }
+const char* any_order(const Collective& c) { return c.commutative ? nullptr : "does not keep the order of ranks"; }
+const char* power_of_two_only(const Collective& c) {
+  return std::has_single_bit(c.size) ? nullptr : "needs a power of two of ranks";
+}
+const char* counts_everywhere(const Collective& c) { return c.counts_at_root ? "only the root knows the counts" : nullptr; }
+
+/// Its messages are as many as the square of the ranks.
+const char* few_ranks(const Collective& c) { return c.size <= 128 ? nullptr : "for at most 128 ranks"; }
+
+const char* hosts(const Collective& c) {
+  if (c.ranks_per_host == 0) return "not known which ranks are of one host";
+  if (c.ranks_per_host == 1) return "each rank is of another host";
+  if (c.ranks_per_host >= c.size) return "all ranks are of one host";
+  if (c.size % c.ranks_per_host != 0) return "hosts have different numbers of ranks";
+  return c.repeatable ? "its order depends on which ranks are of one host" : nullptr;
+}
+const char* hosts_any_order(const Collective& c) {
+  const char* why_not = hosts(c);
+  return why_not != nullptr ? why_not : any_order(c);
+}
+
+template <uint32_t radix>
+const char* equal_blocks(const Collective& c) {
+  if (c.send_counts != nullptr || c.recv_counts != nullptr) return "needs blocks of the same length";
+  return radix < c.size ? nullptr : "needs more ranks than its radix";
+}
+template <uint32_t radix>
+void bruck(const Collective& c, Schedule* schedule) {
+  bruck_alltoall(c, radix, schedule);
+}
+
+using Kind = CollectiveKind;
+// Sorted by kind.
+constexpr Algorithm kAlgorithms[] = {
+    {"dissemination", Kind::barrier, always, dissemination_barrier},
+    {"binomial", Kind::broadcast, always, binomial_broadcast},
+    {"linear", Kind::broadcast, always, linear_broadcast},
+    {"chain", Kind::broadcast, always, chain_broadcast},
+    {"scatter_allgather", Kind::broadcast, few_ranks, scatter_allgather_broadcast},
+    {"binomial", Kind::reduce, always, binomial_reduce},
+    {"linear", Kind::reduce, always, linear_reduce},
+    {"halving_gather", Kind::reduce, always, halving_gather_reduce},
+    {"ring_gather", Kind::reduce, any_order, ring_gather_reduce},
+    {"recursive_doubling", Kind::allreduce, always, recursive_doubling_allreduce},
+    {"one_shot", Kind::allreduce, always, one_shot_allreduce},
+    {"halving_doubling", Kind::allreduce, always, halving_doubling_allreduce},
+    {"ring", Kind::allreduce, any_order, ring_allreduce},
+    {"two_rings", Kind::allreduce, any_order, two_rings_allreduce},
+    {"leaders", Kind::allreduce, hosts, leaders_allreduce},
+    {"hierarchical_ring", Kind::allreduce, hosts_any_order, hierarchical_ring_allreduce},
+    {"hierarchical_halving", Kind::allreduce, hosts, hierarchical_halving_allreduce},
+    {"direct", Kind::reduce_scatter, always, direct_reduce_scatter_all},
+    {"pairwise", Kind::reduce_scatter, any_order, pairwise_reduce_scatter},
+    {"halving", Kind::reduce_scatter, any_order, halving_reduce_scatter},
+    {"ring", Kind::reduce_scatter, any_order, ring_reduce_scatter_all},
+    {"bruck", Kind::allgather, always, bruck_allgather},
+    {"direct", Kind::allgather, always, direct_allgather_all},
+    {"recursive_doubling", Kind::allgather, power_of_two_only, recursive_doubling_allgather},
+    {"ring", Kind::allgather, always, ring_allgather_all},
+    {"linear", Kind::gather, always, linear_gather},
+    {"binomial", Kind::gather, counts_everywhere, binomial_gather},
+    {"linear", Kind::scatter, always, linear_scatter},
+    {"binomial", Kind::scatter, counts_everywhere, binomial_scatter},
+    {"linear", Kind::alltoall, always, linear_alltoall},
+    {"pairwise", Kind::alltoall, always, pairwise_alltoall},
+    {"bruck", Kind::alltoall, equal_blocks<2>, bruck<2>},
+    {"bruck4", Kind::alltoall, equal_blocks<4>, bruck<4>},
+    {"bruck8", Kind::alltoall, equal_blocks<8>, bruck<8>},
+    {"recursive_doubling", Kind::scan, always, recursive_doubling_scan},
+    {"chain", Kind::scan, always, chain_scan},
+    {"recursive_doubling", Kind::exclusive_scan, always, recursive_doubling_scan},
+    {"chain", Kind::exclusive_scan, always, chain_scan},
+};
+static_assert(std::ranges::is_sorted(kAlgorithms, {}, &Algorithm::kind));
+
+constexpr const char* kKinds[] = {"barrier", "broadcast", "reduce",   "allreduce", "reduce_scatter", "allgather",
+                                  "gather",  "scatter",   "alltoall", "scan",      "exclusive_scan"};
+static_assert(std::size(kKinds) == static_cast<size_t>(Kind::count_));
+
+}  // namespace
+
+const char* kind_name(CollectiveKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+
+std::span<const Algorithm> algorithms_of(CollectiveKind kind) {
+  return std::ranges::equal_range(kAlgorithms, kind, {}, &Algorithm::kind);
+}
+
+Status find_algorithm(const Collective& c, const char* name, const Algorithm** out) {
+  std::string names;
+  for (const Algorithm& each : algorithms_of(c.kind)) {
+    names.append(names.empty() ? "" : ", ").append(each.name);
+    if (std::strcmp(each.name, name) != 0) continue;
+    const char* why_not = each.why_not(c);
+    if (why_not != nullptr) {
+      return fail(TW_ERR_UNSUPPORTED, "%s cannot do this %s: %s; choose another algorithm", name, kind_name(c.kind), why_not);
+    }
+    *out = &each;
+    return TW_OK;
+  }
+  return fail(TW_ERR_INVALID, "%s has no algorithm %s; there are: %s", kind_name(c.kind), name, names.c_str());
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms: each writes what one rank does in a collective, and all ranks' schedules together are it. One file each. Every
+// schedule combines the same operands in the same order whenever it runs; what depends on more than rank, size and count says so.
+#pragma once
+#include "collectives/schedule.hpp"
+
+namespace thalweg::impl {
+
+struct Algorithm {
+  const char* name;
+  CollectiveKind kind;
+  /// Null: it can do this one; on all ranks or on none.
+  const char* (*why_not)(const Collective&);
+  void (*write)(const Collective&, Schedule*);
+  bool applies(const Collective& collective) const { return why_not(collective) == nullptr; }
+};
+
+/// All of a kind; the first ones come without conditions but for v forms.
+std::span<const Algorithm> algorithms_of(CollectiveKind kind);
+/// By name, as users say it. Fails if there is none, or it cannot do this.
+Status find_algorithm(const Collective& collective, const char* name, const Algorithm** out);
+const char* kind_name(CollectiveKind kind);
+
+void dissemination_barrier(const Collective& c, Schedule* schedule);
+
+void linear_broadcast(const Collective& c, Schedule* schedule);
+void binomial_broadcast(const Collective& c, Schedule* schedule);
+void chain_broadcast(const Collective& c, Schedule* schedule);
+void scatter_allgather_broadcast(const Collective& c, Schedule* schedule);
+
+void linear_reduce(const Collective& c, Schedule* schedule);
+void binomial_reduce(const Collective& c, Schedule* schedule);
+void halving_gather_reduce(const Collective& c, Schedule* schedule);
+void ring_gather_reduce(const Collective& c, Schedule* schedule);
+
+void one_shot_allreduce(const Collective& c, Schedule* schedule);
+void recursive_doubling_allreduce(const Collective& c, Schedule* schedule);
+void halving_doubling_allreduce(const Collective& c, Schedule* schedule);
+void ring_allreduce(const Collective& c, Schedule* schedule);
+void two_rings_allreduce(const Collective& c, Schedule* schedule);
+void leaders_allreduce(const Collective& c, Schedule* schedule);
+void hierarchical_ring_allreduce(const Collective& c, Schedule* schedule);
+void hierarchical_halving_allreduce(const Collective& c, Schedule* schedule);
+
+void direct_reduce_scatter_all(const Collective& c, Schedule* schedule);
+void pairwise_reduce_scatter(const Collective& c, Schedule* schedule);
+void halving_reduce_scatter(const Collective& c, Schedule* schedule);
+void ring_reduce_scatter_all(const Collective& c, Schedule* schedule);
+
+void direct_allgather_all(const Collective& c, Schedule* schedule);
+void recursive_doubling_allgather(const Collective& c, Schedule* schedule);
+void bruck_allgather(const Collective& c, Schedule* schedule);
+void ring_allgather_all(const Collective& c, Schedule* schedule);
+
+void linear_gather(const Collective& c, Schedule* schedule);
+void binomial_gather(const Collective& c, Schedule* schedule);
+void linear_scatter(const Collective& c, Schedule* schedule);
+void binomial_scatter(const Collective& c, Schedule* schedule);
+
+void linear_alltoall(const Collective& c, Schedule* schedule);
+void pairwise_alltoall(const Collective& c, Schedule* schedule);
+/// radix: at least 2.
+void bruck_alltoall(const Collective& c, uint32_t radix, Schedule* schedule);
+
+// scan and exclusive_scan.
+void recursive_doubling_scan(const Collective& c, Schedule* schedule);
+void chain_scan(const Collective& c, Schedule* schedule);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One call of a collective: what the C functions fill in, how it is checked, and how it begins.
+#pragma once
+#include <thalweg/collectives.h>
+
+#include <vector>
+
+#include "collectives/elements.hpp"
+#include "collectives/schedule.hpp"
+#include "groups/group.hpp"
+
+namespace thalweg::impl {
+
+/// A buffer of the call.
+struct Side {
+  const void* address = nullptr;
+  bool used = false;          // by this rank
+  bool may_be_placed = false;  // TW_IN_PLACE is allowed
+  const char* name = "";
+};
+
+/// Counts of the v forms: elements and where they begin, by rank; empty: all the same.
+struct Counts {
+  std::vector<uint64_t> counts, offsets;
+  bool given() const { return !counts.empty(); }
+  /// Elements up to the end of the last one.
+  uint64_t extent() const;
+};
+
+struct Call {
+  Call(const char* name, CollectiveKind kind, uint32_t type) : name(name), type(type) { what.kind = kind; }
+  const char* name;
+  Collective what;  // kind, root, count; the rest is filled in by begin()
+  uint32_t type;
+  bool reduces = false;
+  uint32_t op = TW_REDUCE_SUM;
+  bool rooted = false;
+  Side send{nullptr, false, false, "send"}, recv{nullptr, false, false, "recv"};
+  uint64_t send_blocks = 1, recv_blocks = 1;  // of what.count elements
+  Counts sent, received;
+};
+
+/// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.
+Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out);
+
+/// Checks all and begins; a blocking one ends here, too. Under no lock.
+Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request);
+
+}  // namespace thalweg::impl

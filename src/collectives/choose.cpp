@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/choose.hpp"
+
+namespace thalweg::impl {
+
+std::vector<Candidate> candidates(const Collective& c, const CollectiveCosts& measured) {
+  const CollectiveCosts costs = c.repeatable ? CollectiveCosts{} : measured;
+  std::vector<Candidate> all;
+  size_t best = SIZE_MAX;
+  for (const Algorithm& algorithm : algorithms_of(c.kind)) {
+    Candidate& each = all.emplace_back(Candidate{&algorithm, algorithm.why_not(c)});
+    if (each.why_not != nullptr) continue;
+    each.ns = predicted_ns(algorithm, c, costs);
+    if (best == SIZE_MAX || each.ns < all[best].ns) best = all.size() - 1;
+  }
+  all[best].chosen = true;  // one of each kind has no condition
+  return all;
+}
+
+const Algorithm* choose(const Collective& collective, const CollectiveCosts& costs) {
+  for (const Candidate& each : candidates(collective, costs)) {
+    if (each.chosen) return each.algorithm;
+  }
+  return nullptr;
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/printable.hpp"
+#include "collectives/group_listener.hpp"
+#include "collectives/run.hpp"
+
+namespace thalweg::impl {
+
+namespace {
+
+/// The same on all ranks: what rank 0 has measured.
+CollectiveCosts costs_of(const tw_group& group) {
+  CollectiveCosts costs;
+  if (group.message_ns != 0) costs.message_ns = group.message_ns;
+  if (group.byte_ns != 0) costs.byte_ns = group.byte_ns;
+  return costs;
+}
+
+}  // namespace
+
+Collectives::Collectives(tw_group& group) : group_(group), schedules_(costs_of(group)) {}
+
+Collectives::~Collectives() {
+  const Engine::Guard guard(engine());
+  for (GroupListener* listener : {listener_, drain_}) {
+    if (listener != nullptr) listener->close();
+  }
+}
+
+Status Collectives::of(tw_group& group, Collectives** out) {
+  if (group.collectives == nullptr) {
+    auto made = std::make_shared<Collectives>(group);
+    if (Status s = made->listen(); is_error(s)) return s;
+    group.collectives = std::move(made);
+  }
+  *out = group.collectives.get();
+  return TW_OK;
+}
+
+Status Collectives::listen() {
+  if (group_.size == 1) return TW_OK;
+  listener_ = GroupListener::open(*this, give_up_tag(group_.id), false);
+  return listener_ != nullptr ? Status{TW_OK} : impl::fail(TW_ERR_NO_MEMORY, "no memory for a group's collectives");
+}
+
+Status Collectives::check() const {
+  if (!is_error(failed_)) return TW_OK;
+  return impl::fail(failed_, "the group has failed: %s. Make another one of the ranks that are left", why_.c_str());
+}
+
+DeviceReducer& Collectives::reducer(Device& device) {
+  for (auto& one : reducers_) {
+    if (&one->device() == &device) return *one;
+  }
+  return *reducers_.emplace_back(std::make_unique<DeviceReducer>(device));
+}
+
+CollectiveRun& Collectives::take_run() {
+  if (idle_.empty()) return *runs_.emplace_back(std::make_unique<CollectiveRun>(*this));
+  CollectiveRun& run = *idle_.back();
+  idle_.pop_back();
+  return run;
+}
+
+void Collectives::begin(CollectiveRun& run) {
+  under_way_.push_back(&run);
+  ++group_.running;
+}
+
+void Collectives::end(CollectiveRun& run) {
+  std::erase(under_way_, &run);
+  idle_.push_back(&run);
+  --group_.running;
+}
+
+void Collectives::fail(Status status, uint32_t rank, const std::string& why) {
+  if (is_error(failed_)) return;
+  const std::string text = why;  // may be last_error()
+  fail_here(status, text);
+  tell_others(status, rank, text);
+}
+
+void Collectives::fail_here(Status status, const std::string& why) {
+  failed_ = status;
+  why_ = why;
+  const std::vector<CollectiveRun*> ending = under_way_;
+  for (CollectiveRun* run : ending) run->give_up(status, why_);
+  if (group_.size > 1) drain_ = GroupListener::open(*this, group_tag(group_.id, 0, 0), true);
+}
+
+void Collectives::tell_others(Status status, uint32_t rank, const std::string& why) {
+  GiveUp message{group_.rank, status, rank, 0, {}};
+  message.length = static_cast<uint32_t>(std::min(why.size(), sizeof message.why));
+  std::memcpy(message.why, why.data(), message.length);
+  for (uint32_t i = 0; i < group_.size; ++i) {
+    tw_endpoint* endpoint = nullptr;
+    if (i == group_.rank || is_error(group_.endpoint(i, &endpoint)) || endpoint == nullptr) continue;
+    send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message, telling_);
+  }
+}
+
+void Collectives::given_up(const GiveUp& message, size_t length) {
+  if (is_error(failed_)) return;
+  if (length != sizeof message || message.rank >= group_.size || !is_error(message.status) ||
+      message.length > sizeof message.why) {
+    return fail(TW_ERR_PROTOCOL, kNoRank, "a rank gave up with a message that makes no sense");
+  }
+  std::string why = printable({message.why, message.length});
+  // What a rank says of itself and of others is the same text on all ranks.
+  if (message.lost == message.rank) why = "rank " + std::to_string(message.rank) + " gave up: " + why;
+  fail(message.status, message.lost, why);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives of one group at one rank: those under way, how they fail together, and what they share.
+//
+// A failure of one ends all: each rank that notices one tells all others (GiveUp), and from then on drops what still comes for this
+// group, so that senders' operations end. Everything here is under the engine's lock.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/buffers.hpp"
+#include "collectives/device_reduce.hpp"
+#include "collectives/group_wire.hpp"
+#include "collectives/schedule_cache.hpp"
+#include "groups/group.hpp"
+
+namespace thalweg::impl {
+
+class CollectiveRun;
+class GroupListener;
+
+class Collectives {
+ public:
+  /// The group's, made at the first use.
+  static Status of(tw_group& group, Collectives** out);
+  explicit Collectives(tw_group& group);
+  ~Collectives();  // none is under way
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  tw_group& group() { return group_; }
+  Engine& engine() { return *group_.worker.engine; }
+  Scratch& scratch() { return scratch_; }
+  ScheduleCache& schedules() { return schedules_; }
+  DeviceReducer& reducer(Device& device);
+  /// TW_OK, or how the group has failed: with the text, for every later collective.
+  Status check() const;
+
+  /// A run that is not in use.
+  CollectiveRun& take_run();
+  void begin(CollectiveRun& run);
+  /// It is over; it may be taken again.
+  void end(CollectiveRun& run);
+  /// All collectives under way end with this status, here and on all other ranks. rank: whose fault it is; kNoRank: not known.
+  void fail(Status status, uint32_t rank, const std::string& why);
+
+  /// Of a group that has failed: has it told all others, as far as they are there?
+  bool told() const { return *telling_ == 0; }
+
+  /// From a listener.
+  void given_up(const GiveUp& message, size_t length);
+
+ private:
+  Status listen();
+  void fail_here(Status status, const std::string& why);
+  void tell_others(Status status, uint32_t rank, const std::string& why);
+
+  tw_group& group_;
+  Scratch scratch_;
+  ScheduleCache schedules_;
+  std::vector<std::unique_ptr<DeviceReducer>> reducers_;
+  std::vector<std::unique_ptr<CollectiveRun>> runs_;  // all
+  std::vector<CollectiveRun*> idle_, under_way_;
+  GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
+  GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
+  std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
+  Status failed_ = TW_OK;
+  std::string why_;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of a run as operations of the engine, and what their ends lead to.
+#include <cstring>
+
+#include "collectives/collectives.hpp"
+#include "collectives/run.hpp"
+#include "core/c_checks.hpp"
+#include "protocols/local_device.hpp"
+
+namespace thalweg::impl {
+
+Status CollectiveRun::start_step(uint32_t number) {
+  const CollectiveStep& step = task_.schedule->steps()[number];
+  StepRun& state = states_[number];
+  const Bound& bound = task_.bound;
+  switch (step.verb) {
+    case StepVerb::send:
+      return start_send(step, state);
+    case StepVerb::recv:
+      return start_recv(step, state);
+    case StepVerb::copy:
+      return copy(bound.address(step.to), bound.of(step.to.where), bound.address(step.from), bound.of(step.from.where),
+                  step.to.length, state);
+    case StepVerb::reduce:
+      return start_reduce(step, state);
+  }
+  return TW_OK;
+}
+
+/// Its record, but for the verb.
+Status CollectiveRun::message(const CollectiveStep& step, const Part& part, uint32_t number, OpDesc* op) {
+  tw_group& group = owner_.group();
+  tw_endpoint* endpoint = nullptr;
+  Status status = group.endpoint(step.peer, &endpoint);
+  if (status == TW_IN_PROGRESS && endpoint == nullptr) status = group.await_endpoint(step.peer, &endpoint);
+  if (is_error(status)) return status;
+  const Buffer& buffer = task_.bound.of(part.where);
+  op->peer = &*endpoint->peer;
+  op->tag = group_tag(group.id, number_, task_.schedule->message_of(number));
+  op->mask = ~uint64_t{0};
+  op->address = task_.bound.address(part);
+  op->length = part.length;
+  op->flags = kOpGroup;
+  if (part.length != 0 && buffer.on_device) set_device(*op, buffer.info);
+  return TW_OK;
+}
+
+Status CollectiveRun::start_send(const CollectiveStep& step, StepRun& state) {
+  OpDesc op;
+  if (Status s = message(step, step.from, state.step, &op); is_error(s)) return s;
+  op.verb = Verb::send;
+  op.immediate = task_.called;
+  Completion completion = calls(on_message, &state);
+  completion.request = &state.request;
+  const Status status = owner_.engine().start(op, completion);
+  if (status == TW_IN_PROGRESS) {
+    state.under_way = true;
+    ++under_way_;
+  }
+  return status;
+}
+
+Status CollectiveRun::start_recv(const CollectiveStep& step, StepRun& state) {
+  OpDesc op;
+  if (Status s = message(step, step.to, state.step, &op); is_error(s)) return s;
+  op.verb = Verb::recv;
+  Completion completion = calls(on_message, &state);
+  completion.request = &state.request;
+  const Status status = owner_.engine().post_receive(op, completion);
+  if (status == TW_IN_PROGRESS) {
+    state.under_way = true;
+    ++under_way_;
+  }
+  return status;
+}
+
+Status CollectiveRun::copy(std::byte* to, const Buffer& to_buffer, std::byte* from, const Buffer& from_buffer, uint64_t length,
+                           StepRun& state) {
+  if (length == 0 || to == from) return TW_OK;
+  if (!to_buffer.on_device && !from_buffer.on_device) {
+    std::memcpy(to, from, length);
+    return TW_OK;
+  }
+  const auto target = reinterpret_cast<uint64_t>(to), source = reinterpret_cast<uint64_t>(from);
+  if (!to_buffer.on_device || !from_buffer.on_device || to_buffer.info.device != from_buffer.info.device)
+    return owner_.group().worker.context.copier.copy(target, source, length);
+  const Copy one{target, source, length};
+  const Status status = owner_.engine().devices().submit(*to_buffer.info.device, std::span(&one, 1), on_device, &state);
+  if (is_error(status)) return status;
+  state.under_way = true;
+  ++under_way_;
+  return TW_IN_PROGRESS;
+}
+
+Status CollectiveRun::start_reduce(const CollectiveStep& step, StepRun& state) {
+  sources_.clear();
+  for (const Part& part : task_.schedule->sources_of(step))
+    sources_.push_back(reinterpret_cast<uint64_t>(task_.bound.address(part)));
+  std::byte* const to = task_.bound.address(step.to);
+  if (step.to.length == 0) return TW_OK;
+  if (task_.device == nullptr) {
+    reduce_host(task_.operation, to, sources_, step.to.length / task_.element, room_);
+    return TW_OK;
+  }
+  const Status status = owner_.reducer(*task_.device)
+                            .submit(owner_.engine(), task_.operation, reinterpret_cast<uint64_t>(to), sources_, step.to.length,
+                                    on_reduced, &state);
+  if (is_error(status)) return status;
+  state.under_way = true;
+  ++under_way_;
+  return TW_IN_PROGRESS;
+}
+
+// ------------------------------------------------------------------------------------------------ ends
+
+namespace {
+
+std::string text_of(const CalledThing& one) {
+  static constexpr const char* kKinds[] = {"barrier", "broadcast", "reduce",   "allreduce", "reduce_scatter", "allgather",
+                                           "gather",  "scatter",   "alltoall", "scan",      "exclusive_scan"};
+  std::string text = one.kind < std::size(kKinds) ? kKinds[one.kind] : "something unknown";
+  text += " of type " + std::to_string(one.type) + ", operation " + std::to_string(one.op) + ", root " +
+          std::to_string(one.root) + ", count " + std::to_string(one.count);
+  return text + ", algorithm " + std::to_string(one.algorithm);
+}
+
+}  // namespace
+
+void CollectiveRun::check_received(const StepRun& state, const tw_recv_info& info) {
+  const CollectiveStep& step = task_.schedule->steps()[state.step];
+  if (info.immediate != task_.called) {
+    return step_failed(state, TW_ERR_INVALID,
+                       "it called " + text_of(unpack_called(info.immediate)) + ", and this rank " +
+                           text_of(unpack_called(task_.called)) + ": all ranks call the same in the same order");
+  }
+  if (info.length == step.to.length) return;
+  step_failed(state, TW_ERR_TRUNCATED,
+              "it sent " + std::to_string(info.length) + " bytes where " + std::to_string(step.to.length) +
+                  " were expected: its counts are others than this rank's");
+}
+
+void CollectiveRun::on_message(void* arg, tw_request request, Status status, const tw_recv_info* info) {
+  StepRun& state = *static_cast<StepRun*>(arg);
+  CollectiveRun& run = *state.run;
+  const Engine::Guard guard(run.owner_.engine());
+  state.under_way = false;
+  state.request = TW_REQUEST_NONE;
+  --run.under_way_;
+  if (!is_error(run.status_)) {
+    const bool received = run.task_.schedule->steps()[state.step].verb == StepVerb::recv;
+    run.advancing_ = true;
+    if (received && (status == TW_OK || status == TW_ERR_TRUNCATED)) {
+      run.check_received(state, *info);
+    } else if (is_error(status)) {
+      run.step_failed(state, status, Engine::message(request));
+    }
+    run.advancing_ = false;
+    if (!is_error(run.status_)) run.step_ended(state.step);
+  }
+  run.advance();
+}
+
+void CollectiveRun::device_step_over(StepRun& state, Status status) {
+  state.under_way = false;
+  --under_way_;
+  if (!is_error(status_) && is_error(status)) {
+    advancing_ = true;
+    step_failed(state, status, last_error());
+    advancing_ = false;
+  }
+  if (!is_error(status_)) step_ended(state.step);
+  advance();
+}
+
+void CollectiveRun::on_device(Engine&, void* token, Status status) {
+  StepRun& state = *static_cast<StepRun*>(token);
+  state.run->device_step_over(state, status);
+}
+
+void CollectiveRun::on_reduced(Engine&, void* token, Status status) {
+  StepRun& state = *static_cast<StepRun*>(token);
+  CollectiveRun& run = *state.run;
+  run.owner_.reducer(*run.task_.device).ended();
+  run.device_step_over(state, status);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/schedule_cache.hpp"
+
+#include <bit>
+#include <utility>
+
+namespace thalweg::impl {
+namespace {
+
+bool has_counts(const Collective& what) { return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root; }
+
+uint8_t bits_of(const Collective& what) {
+  return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3);
+}
+
+}  // namespace
+
+/// By sizes that are powers of two, and as if nothing were in place: that may differ between ranks.
+const Algorithm* ScheduleCache::choose_for(const Collective& what) {
+  Collective like = what;
+  like.in_place = false;
+  like.count = std::bit_ceil(what.count);
+  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like)};
+  const Algorithm*& chosen = choices_[choice];
+  if (chosen == nullptr) chosen = choose(like, costs_);
+  if (chosen != nullptr && chosen->applies(what)) return chosen;
+  like.count = what.count;
+  return choose(like, costs_);
+}
+
+Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
+  const bool kept = !has_counts(what);
+  const Key key{{what.kind, what.count, what.element, what.root, bits_of(what)}, what.in_place, name != nullptr ? name : ""};
+  if (kept) {
+    if (const auto found = schedules_.find(key); found != schedules_.end()) {
+      *out = found->second;
+      return TW_OK;
+    }
+  }
+  const Algorithm* algorithm = nullptr;
+  if (name != nullptr) {
+    if (Status s = find_algorithm(what, name, &algorithm); is_error(s)) return s;
+  } else {
+    algorithm = choose_for(what);
+  }
+  Schedule schedule;
+  algorithm->write(what, &schedule);
+  auto made = std::make_shared<const PreparedSchedule>(std::move(schedule));
+  if (Status s = made->check(); is_error(s)) return s;
+  if (kept) {
+    if (schedules_.size() >= kMost) schedules_.clear();
+    schedules_.emplace(key, made);
+  }
+  *out = std::move(made);
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

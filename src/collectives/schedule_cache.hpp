@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithm a group's collectives take, and the schedules that they have run: both cost more than a short collective.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "collectives/choose.hpp"
+#include "collectives/prepared_schedule.hpp"
+
+namespace thalweg::impl {
+
+class ScheduleCache {
+ public:
+  explicit ScheduleCache(const CollectiveCosts& costs) : costs_(costs) {}
+  /// algorithm null: chosen, the same on all ranks.
+  Status find(const Collective& what, const char* algorithm, std::shared_ptr<const PreparedSchedule>* out);
+
+ private:
+  using Choice = std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint8_t>;  // count, element, root, bits
+  using Key = std::tuple<Choice, bool, std::string>;                                 // exact count, in place, algorithm
+  const Algorithm* choose_for(const Collective& what);
+
+  static constexpr size_t kMost = 256;
+  const CollectiveCosts costs_;
+  std::map<Choice, const Algorithm*> choices_;
+  std::map<Key, std::shared_ptr<const PreparedSchedule>> schedules_;
+};
+
+}  // namespace thalweg::impl
