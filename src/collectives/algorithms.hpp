@@ -15,7 +15,7 @@ struct Algorithm {
   bool applies(const Collective& collective) const { return why_not(collective) == nullptr; }
 };
 
-/// All of a kind; the first ones come without conditions but for v forms.
+/// All of a kind, the simpler ones first; one at least has no condition.
 std::span<const Algorithm> algorithms_of(CollectiveKind kind);
 /// By name, as users say it. Fails if there is none, or it cannot do this.
 Status find_algorithm(const Collective& collective, const char* name, const Algorithm** out);

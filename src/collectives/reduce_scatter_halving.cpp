@@ -27,7 +27,11 @@ void halving_reduce_scatter(const Collective& c, Schedule* schedule) {
   const Team all = team_of(c);
   const Fold folded = fold(all);
   const Part result{Where::output, 0, own_bytes(c)};
-  if (c.size == 1) return put_result(w, as_one(w, {blocks}));
+  if (c.size == 1) {
+    const Part alone = result_of(w, c);
+    w.copy(alone, blocks[0]);
+    return put_result(w, alone);
+  }
   Part sum = as_one(w, blocks);
   if (folded.sits_out) {
     w.send(folded.partner, sum);
