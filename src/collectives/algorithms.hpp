@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms: each writes what one rank does in a collective, and all ranks' schedules together are it. One file each. Every
-// schedule combines the same operands in the same order whenever it runs; what depends on more than rank, size and count says so.
+// The algorithms: each writes what one rank does in a collective, and all ranks' schedules together are it. One file each.
+// Every schedule combines the same operands in the same order whenever it runs; what depends on more than rank, size and count
+// says so.
 #pragma once
 #include "collectives/schedule.hpp"
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overview. A Model has the schedules of all ranks, and runs them by events: a step becomes ready when what it names is over, and
-// ready steps are taken in the order of their times. A send is over when its bytes are out; they are there at the same time.
+// Overview. A Model has the schedules of all ranks, and runs them by events: a step becomes ready when what it names is over,
+// and ready steps are taken in the order of their times. A send is over when its bytes are out; they are there at the same
+// time.
 //
-// Of many ranks that all do the same, three are modelled, each alone and with blocks of one length: its k-th receive gets what its own
-// k-th send would send, at the time of that. Where that send waits for the receive, the message is taken to be sent when the receive
-// is ready.
+// Of many ranks that all do the same, three are modelled, each alone and with blocks of one length: its k-th receive gets what
+// its own k-th send would send, at the time of that. Where that send waits for the receive, the message is taken to be sent
+// when the receive is ready.
 #include "collectives/estimate.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a collective takes by an algorithm: its schedules, run by a model of the ranks. Each rank sends, and receives, one message
-// after the other, and its CPU does one reduction or copy after the other.
+// How long a collective takes by an algorithm: its schedules, run by a model of the ranks. Each rank sends, and receives, one
+// message after the other, and its CPU does one reduction or copy after the other.
 #pragma once
 #include "collectives/algorithms.hpp"
 

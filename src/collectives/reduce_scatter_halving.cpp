@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive halving: in each round a rank gives the half of the blocks that it still sums to the one as far away as that half, and
-// keeps the half with its own: log2 n rounds, every block sent once. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
+// Recursive halving: in each round a rank gives the half of the blocks that it still sums to the one as far away as that half,
+// and keeps the half with its own: log2 n rounds, every block sent once. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
 // Collective Communication Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every algorithm, run by the simulator for many sizes, counts, roots, forms and orders of events, against what has to come out.
+// Every algorithm, run by the simulator for many sizes, counts, roots, forms and orders of events, against what has to come
+// out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(All, AlgorithmsTest,
                          ::testing::Values(Kind::barrier, Kind::broadcast, Kind::reduce, Kind::allreduce, Kind::reduce_scatter,
                                            Kind::allgather, Kind::gather, Kind::scatter, Kind::alltoall, Kind::scan,
                                            Kind::exclusive_scan),
-                         [](const auto& info) { return kind_name(info.param); });
+                         [](const auto& of) { return kind_name(of.param); });
 
 class HostsTest : public AlgorithmsTest {};
 
@@ -150,10 +151,10 @@ TEST_P(HostsTest, are_summed_first) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostsTest, ::testing::Values(Kind::allreduce),
-                         [](const auto& info) { return kind_name(info.param); });
+                         [](const auto& of) { return kind_name(of.param); });
 
-/// For each rank, bits of the ranks that have begun when it is done, by the order of steps and messages alone. Each pair of ranks
-/// sends at most one message each way.
+/// For each rank, bits of the ranks that have begun when it is done, by the order of steps and messages alone. Each pair of
+/// ranks sends at most one message each way.
 std::vector<uint32_t> heard_of(const std::vector<Schedule>& schedules) {
   std::vector<uint32_t> all(schedules.size());
   std::vector<std::vector<uint32_t>> known;  // at the end of each step

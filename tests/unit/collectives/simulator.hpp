@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the schedules of all ranks on real bytes, in one thread and in a random order of what may run. A message is taken out of its
-// buffer when its receive is there, or, if it is eager, before; which ones are eager is random, too.
+// Runs the schedules of all ranks on real bytes, in one thread and in a random order of what may run. A message is taken out of
+// its buffer when its receive is there, or, if it is eager, before; which ones are eager is random, too.
 #pragma once
 #include <random>
 #include <string>

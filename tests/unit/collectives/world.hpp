@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One collective of some ranks: what each is told, its buffers, and what they have to hold afterwards, found without any schedule.
+// One collective of some ranks: what each is told, its buffers, and what they have to hold afterwards, found without any
+// schedule.
 #pragma once
 #include "collectives/algorithms.hpp"
 #include "simulator.hpp"
