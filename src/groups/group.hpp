@@ -47,6 +47,7 @@ struct tw_group {
   uint64_t started = 0;  // collectives so far: all ranks start the same in the same order
   uint64_t running = 0;  // of those, not over
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
-  double message_ns = 0, byte_ns = 0;  // costs of its links, by which algorithms are chosen: rank 0's, on all ranks; 0: the defaults
+  double message_ns = 0,
+         byte_ns = 0;  // costs of its links, by which algorithms are chosen: rank 0's, on all ranks; 0: the defaults
   thalweg::impl::BornHere born;
 };
