@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "collectives/explain.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -30,6 +32,23 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   return choose(like, costs_);
 }
 
+Status ScheduleCache::pick(const Collective& what, const char* name, const Algorithm** out) {
+  if (name != nullptr) return find_algorithm(what, name, out);
+  *out = choose_for(what);
+  return TW_OK;
+}
+
+Status ScheduleCache::explain(const Collective& what, const char* name, std::string* text) {
+  const Algorithm* algorithm = nullptr;
+  if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
+  Schedule schedule;
+  algorithm->write(what, &schedule);
+  *text += candidates_text(what, costs_, algorithm);
+  *text +=
+      std::string("chosen: ") + algorithm->name + "; rank " + std::to_string(what.rank) + " does:\n" + schedule_text(schedule);
+  return TW_OK;
+}
+
 Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
   const bool kept = !has_counts(what);
   const Key key{{what.kind, what.count, what.element, what.root, bits_of(what)}, what.in_place, name != nullptr ? name : ""};
@@ -40,11 +59,7 @@ Status ScheduleCache::find(const Collective& what, const char* name, std::shared
     }
   }
   const Algorithm* algorithm = nullptr;
-  if (name != nullptr) {
-    if (Status s = find_algorithm(what, name, &algorithm); is_error(s)) return s;
-  } else {
-    algorithm = choose_for(what);
-  }
+  if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
   Schedule schedule;
   algorithm->write(what, &schedule);
   auto made = std::make_shared<const PreparedSchedule>(std::move(schedule));
