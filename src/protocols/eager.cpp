@@ -427,7 +427,7 @@ inline Status Engine::place_receive(OpRun& run) {
   return TW_IN_PROGRESS;
 }
 
-inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask) {
+inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion* completion) {
   OpRun* run = acquire_blank();
   if (run == nullptr) [[unlikely]]
     return nullptr;
@@ -441,6 +441,10 @@ inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64
   op.address = static_cast<std::byte*>(buffer);
   op.length = length;
   op.layout = op.remote_layout = nullptr;
+  if (completion != nullptr) {  // first: where the message is here, the run may be gone behind place_receive()
+    name_completion(*run, *completion);
+    hand_out(*run, *completion);
+  }
   place_receive(*run);
   return run;
 }
@@ -530,6 +534,11 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
     return TW_ERR_LIMIT;
   *request = number(*run);
   return TW_IN_PROGRESS;
+}
+
+Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion& completion) {
+  Guard guard(*this);
+  return post_run(buffer, length, tag, mask, &completion) != nullptr ? TW_IN_PROGRESS : TW_ERR_LIMIT;
 }
 
 void Engine::post_wait(WaitedReceive& receive) {
