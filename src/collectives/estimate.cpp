@@ -232,8 +232,12 @@ void Model::end(At at, double time) {
 
 /// What all ranks know.
 Collective as_all_see_it(Collective c) {
-  if (has_root(c.kind) || c.repeatable) c.in_place = false;
-  if (c.repeatable) c.root = 0;
+  if (has_root(c.kind)) c.in_place = false;
+  if (c.repeatable) {  // rank, size and count alone
+    c.root = c.ranks_per_host = 0;
+    c.in_place = false;
+    c.chunk = Collective{}.chunk;
+  }
   if (c.kind == CollectiveKind::alltoall || c.counts_at_root) {
     c.send_counts = c.send_offsets = c.recv_counts = c.recv_offsets = nullptr;
     c.counts_at_root = false;

@@ -66,6 +66,11 @@ TEST(Choose, the_same_on_all_ranks_and_for_all_costs_where_the_order_has_to_be) 
   EXPECT_NE(chosen(c, slow), chosen(c));
   c.repeatable = true;
   EXPECT_EQ(chosen(c, slow), chosen(c));
+  const std::string always = chosen(c);
+  c.ranks_per_host = 2;
+  c.chunk = 1000;
+  c.in_place = true;
+  EXPECT_EQ(chosen(c, slow), always);
 }
 
 TEST(Choose, only_what_keeps_the_order_of_ranks) {
