@@ -13,7 +13,6 @@
 #ifndef THALWEG_GROUPS_H
 #define THALWEG_GROUPS_H
 
-#include <thalweg/thalweg.h>
 #include <thalweg/types.h>
 #include <thalweg/windows.h>
 
@@ -35,8 +34,8 @@ typedef struct tw_init_options {
      THALWEG_SIZE, else 0 of 1. */
   const char *store;
   uint32_t rank, count;
-  const tw_context_options *context; /* NULL: all defaults. Its job_key NULL: the launcher's (docs/security.md) */
-  const tw_worker_options *worker;
+  const struct tw_context_options *context; /* NULL: all defaults. Its job_key NULL: the launcher's (docs/security.md) */
+  const struct tw_worker_options *worker;
   uint64_t timeout_ns; /* until all ranks have come; then of each connection and each blocking collective; 0: 60 s */
 } tw_init_options;
 #define TW_INIT_OPTIONS_INIT {sizeof(tw_init_options), NULL, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT, NULL, NULL, 0}
