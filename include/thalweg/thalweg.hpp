@@ -17,6 +17,7 @@
 #if __cplusplus > 201703L  // else core.hpp has said what is needed
 #include <thalweg/blocks.hpp>
 #include <thalweg/channels.hpp>
+#include <thalweg/collectives.hpp>
 #include <thalweg/groups.hpp>
 #include <thalweg/options.hpp>
 #include <thalweg/plans.hpp>

@@ -7,7 +7,9 @@
 namespace thalweg::impl {
 namespace {
 
-bool has_counts(const Collective& what) { return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root; }
+bool has_counts(const Collective& what) {
+  return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root;
+}
 
 uint8_t bits_of(const Collective& what) {
   return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3);
@@ -15,16 +17,18 @@ uint8_t bits_of(const Collective& what) {
 
 }  // namespace
 
-/// By sizes that are powers of two, and as if nothing were in place: that may differ between ranks.
+/// By sizes that are powers of two, for any root, and as if nothing were in place: that may differ between ranks.
 const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   Collective like = what;
   like.in_place = false;
+  like.root = 0;
   like.count = std::bit_ceil(what.count);
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like)};
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
   if (chosen != nullptr && chosen->applies(what)) return chosen;
   like.count = what.count;
+  like.root = what.root;
   return choose(like, costs_);
 }
 

@@ -69,6 +69,7 @@ struct tw_group {
   uint64_t exchanges = 0;  // so far: in the same order, too
   uint64_t made = 0;       // calls that make groups of this one, so far: in the same order; ids and steps derive from it
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
-  double message_ns = 0, byte_ns = 0;  // costs of its links, by which algorithms are chosen: rank 0's, on all ranks; 0: the defaults
+  double message_ns = 0,
+         byte_ns = 0;  // costs of its links, by which algorithms are chosen: rank 0's, on all ranks; 0: the defaults
   thalweg::impl::BornHere born;
 };

@@ -68,7 +68,8 @@ Status step_single(OpRun& run) {
 Status step_segmented(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate, space_flag(op)), nullptr, 0);
+  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate, space_flag(op)),
+                       nullptr, 0);
 }
 
 }  // namespace
@@ -215,7 +216,8 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
 
 inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body) {
   WaitedReceive* receive = waited_;
-  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
+  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 ||
+      (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
   waited_ = nullptr;
   receive->info = {peer.endpoint, header.a, header.b, header.length};
