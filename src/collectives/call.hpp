@@ -14,7 +14,7 @@ namespace thalweg::impl {
 /// A buffer of the call.
 struct Side {
   const void* address = nullptr;
-  bool used = false;          // by this rank
+  bool used = false;           // by this rank
   bool may_be_placed = false;  // TW_IN_PLACE is allowed
   const char* name = "";
 };
@@ -28,6 +28,7 @@ struct Counts {
 };
 
 struct Call {
+  Call() : Call("", CollectiveKind::barrier, TW_TYPE_UINT8) {}
   Call(const char* name, CollectiveKind kind, uint32_t type) : name(name), type(type) { what.kind = kind; }
   const char* name;
   Collective what;  // kind, root, count; the rest is filled in by begin()
@@ -42,6 +43,13 @@ struct Call {
 
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.
 Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out);
+
+class Collectives;
+struct CollectiveTask;  // run.hpp
+/// What does not depend on the buffers.
+Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options);
+/// The rest; and finds the schedule. Not the scratch memory. planned: of a plan, whose steps are not many. Under the engine's lock.
+Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task);
 
 /// Checks all and begins; a blocking one ends here, too. Under no lock.
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request);

@@ -7,7 +7,9 @@
 namespace thalweg::impl {
 namespace {
 
-bool has_counts(const Collective& what) { return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root; }
+bool has_counts(const Collective& what) {
+  return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root;
+}
 
 uint8_t bits_of(const Collective& what) {
   return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3);
@@ -20,7 +22,7 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   Collective like = what;
   like.in_place = false;
   like.count = std::bit_ceil(what.count);
-  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like)};
+  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
   if (chosen != nullptr && chosen->applies(what)) return chosen;
@@ -30,7 +32,8 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
 
 Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
   const bool kept = !has_counts(what);
-  const Key key{{what.kind, what.count, what.element, what.root, bits_of(what)}, what.in_place, name != nullptr ? name : ""};
+  const Key key{
+      {what.kind, what.count, what.element, what.root, bits_of(what), what.chunk}, what.in_place, name != nullptr ? name : ""};
   if (kept) {
     if (const auto found = schedules_.find(key); found != schedules_.end()) {
       *out = found->second;

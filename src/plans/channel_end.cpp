@@ -120,7 +120,7 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
   {
     const std::lock_guard lock(proxy_.mutex());
     Channel* channel = nullptr;
-    if (Status s = proxy_.channel(route, sends, tag, *executor_, &channel); is_error(s)) return s;
+    if (Status s = proxy_.channel(route, sends, tag, 0, *executor_, &channel); is_error(s)) return s;
     if (Status s = channel->add(this, true); is_error(s)) return s;
     channel_ = channel;
     Status reachable = TW_OK;

@@ -34,7 +34,7 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
   const uint32_t index = program_.owner()[failure.what];
   const PlanStep& step = list_[index];
   std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
-  if (resolved_[index].channel != nullptr) text += ", channel " + std::to_string(step.op.tag);
+  if (resolved_[index].channel != nullptr) text += ", " + name_of_channel(step);
   text += ")";
   if (const uint64_t id = resolved_[index].peer_id; id != 0) {
     char peer[64];
