@@ -128,6 +128,8 @@ TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *
  * collectives, of several groups, beside other steps; only after_steps orders them. *step (may be NULL) is the number of a step
  * that ends when this rank's part is over, whatever steps it took; tw_plan_update does not change them.
  *
+ * tw_plan_reduce_to_root is tw_reduce: tw_plan_reduce is the reduction of one process (plans.h).
+ *
  * Options: flags, commutative, algorithm, after_steps; the plan has the time limit, and tells how a run ended. TW_ERR_UNSUPPORTED:
  * TW_REDUCE_AVERAGE, _SCALED_SUM and _USER, and reductions of FLOAT8 and BOOL. Reductions are done by what runs the plan, in the
  * order of the call's algorithm: the same bits on the host and on every device. A run that fails fails the plan, not the group: it
@@ -145,8 +147,9 @@ TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *
 TW_CHECKED tw_status tw_plan_barrier(tw_plan *plan, tw_group *group, const tw_collective_options *options, uint32_t *step);
 TW_CHECKED tw_status tw_plan_broadcast(tw_plan *plan, tw_group *group, void *buffer, size_t count, uint32_t type, uint32_t root,
                                        const tw_collective_options *options, uint32_t *step);
-TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
-                                    uint32_t op, uint32_t root, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_reduce_to_root(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
+                                            uint32_t type, uint32_t op, uint32_t root, const tw_collective_options *options,
+                                            uint32_t *step);
 TW_CHECKED tw_status tw_plan_allreduce(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
                                        uint32_t type, uint32_t op, const tw_collective_options *options, uint32_t *step);
 TW_CHECKED tw_status tw_plan_reduce_scatter(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
@@ -187,8 +190,8 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
 TW_CHECKED tw_status tw_barrier_on(tw_queue *queue, tw_group *group, const tw_collective_options *options);
 TW_CHECKED tw_status tw_broadcast_on(tw_queue *queue, tw_group *group, void *buffer, size_t count, uint32_t type, uint32_t root,
                                      const tw_collective_options *options);
-TW_CHECKED tw_status tw_reduce_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
-                                  uint32_t op, uint32_t root, const tw_collective_options *options);
+TW_CHECKED tw_status tw_reduce_to_root_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
+                                          uint32_t type, uint32_t op, uint32_t root, const tw_collective_options *options);
 TW_CHECKED tw_status tw_allreduce_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
                                      uint32_t type, uint32_t op, const tw_collective_options *options);
 TW_CHECKED tw_status tw_reduce_scatter_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,

@@ -43,8 +43,8 @@ tw_status tw_broadcast_on(tw_queue* queue, tw_group* group, void* buffer, size_t
   });
 }
 
-tw_status tw_reduce_on(tw_queue* queue, tw_group* group, const void* send, void* recv, size_t count, uint32_t type, uint32_t op,
-                       uint32_t root, const tw_collective_options* options) {
+tw_status tw_reduce_to_root_on(tw_queue* queue, tw_group* group, const void* send, void* recv, size_t count, uint32_t type,
+                               uint32_t op, uint32_t root, const tw_collective_options* options) {
   return run_on(queue, group, options, [&](Call& call) {
     call = reduce_call(*group, {send, recv, count, type, op}, root);
     return Status{TW_OK};

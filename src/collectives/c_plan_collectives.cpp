@@ -42,8 +42,8 @@ tw_status tw_plan_broadcast(tw_plan* plan, tw_group* group, void* buffer, size_t
   });
 }
 
-tw_status tw_plan_reduce(tw_plan* plan, tw_group* group, const void* send, void* recv, size_t count, uint32_t type, uint32_t op,
-                         uint32_t root, const tw_collective_options* options, uint32_t* step) {
+tw_status tw_plan_reduce_to_root(tw_plan* plan, tw_group* group, const void* send, void* recv, size_t count, uint32_t type,
+                                 uint32_t op, uint32_t root, const tw_collective_options* options, uint32_t* step) {
   return add(plan, group, options, step, [&](Call& call) {
     call = reduce_call(*group, {send, recv, count, type, op}, root);
     return Status{TW_OK};
