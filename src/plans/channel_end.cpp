@@ -170,7 +170,7 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
 
 // ------------------------------------------------------------------------------------------------ bound
 
-void tw_channel_end::on_channel_failed(Status status, const std::string&) {
+void tw_channel_end::on_channel_failed(const Channel&, Status status, const std::string&) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(pinned_ + kAbortAt), static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }
 

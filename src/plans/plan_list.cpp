@@ -104,10 +104,13 @@ std::string name_of_channel(const PlanStep& step) {
   return step.of.empty() ? "channel " + std::to_string(step.op.tag) : step.of;
 }
 
+std::string name_of_step(size_t index, const PlanStep& step) {
+  return "step " + std::to_string(index) + " (" + name_of(step.op.verb) + (step.of.empty() ? "" : " of " + step.of) + ")";
+}
+
 Status at_step(size_t index, const PlanStep& step, Status status) {
   const std::string why = last_error();
-  return fail(status, "step %zu (%s%s%s): %s", index, name_of(step.op.verb), step.of.empty() ? "" : " of ", step.of.c_str(),
-              why.c_str());
+  return fail(status, "%s: %s", name_of_step(index, step).c_str(), why.c_str());
 }
 
 }  // namespace thalweg::impl

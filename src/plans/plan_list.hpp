@@ -74,6 +74,8 @@ class PlanList {
 
 /// Of a send or receive: "channel 7", or of which collective.
 std::string name_of_channel(const PlanStep& step);
+/// "step 3 (recv of tw_allreduce, from rank 1)"
+std::string name_of_step(size_t index, const PlanStep& step);
 /// `status` with a text that names the step.
 Status at_step(size_t index, const PlanStep& step, Status status);
 

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "group_ranks.hpp"
 #include "reference.hpp"
@@ -18,7 +20,7 @@ struct Target {
   tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
   uint32_t step = 0;
 };
-#define THALWEG_CALL(target, name, ...)                                                                       \
+#define THALWEG_CALL(target, name, ...)                                                                     \
   ((target).plan != nullptr ? tw_plan_##name((target).plan, __VA_ARGS__, &(target).options, &(target).step) \
                             : tw_##name##_on((target).queue, __VA_ARGS__, &(target).options))
 
@@ -119,12 +121,13 @@ class Jobs {
   }
   void expect(const Room* got, const Values& values, const char* what, uint64_t seed) const {
     const std::string wanted = encode(c_.type, values), found = got->load().substr(0, wanted.size());
-    EXPECT_TRUE(found == wanted) << what << " at rank " << me_ << " of " << size_ << ": type " << c_.type << " operation " << c_.op
-                                 << " count " << c_.count << " root " << c_.root << (c_.in_place ? " in place " : " ") << c_.place
-                                 << " seed " << seed;
+    EXPECT_TRUE(found == wanted) << what << " at rank " << me_ << " of " << size_ << ": type " << c_.type << " operation "
+                                 << c_.op << " count " << c_.count << " root " << c_.root << (c_.in_place ? " in place " : " ")
+                                 << c_.place << " seed " << seed;
   }
   tw_status barrier(Target& t) {
-    return t.plan != nullptr ? tw_plan_barrier(t.plan, group_, &t.options, &t.step) : tw_barrier_on(t.queue, group_, &t.options);
+    return t.plan != nullptr ? tw_plan_barrier(t.plan, group_, &t.options, &t.step)
+                             : tw_barrier_on(t.queue, group_, &t.options);
   }
 
   void add_reduce() {
@@ -149,7 +152,8 @@ class Jobs {
                      },
                      [=, this](uint64_t seed) { input(send, recv)->store(encode(c_.type, values(seed, me_, whole))); },
                      [=, this](uint64_t seed) {
-                       expect(recv, reduced(c_.op, all(seed, whole), 0, size_, me_ * c_.count, c_.count), "reduce_scatter", seed);
+                       expect(recv, reduced(c_.op, all(seed, whole), 0, size_, me_ * c_.count, c_.count), "reduce_scatter",
+                              seed);
                      }});
   }
   void add_reduce_scatterv() {
@@ -163,7 +167,8 @@ class Jobs {
     Room *send = room(total), *recv = room(counts[me_]);
     jobs_.push_back({"reduce_scatterv",
                      [=, this](Target& t) {
-                       return THALWEG_CALL(t, reduce_scatterv, group_, send->data(), recv->data(), counts.data(), c_.type, c_.op);
+                       return THALWEG_CALL(t, reduce_scatterv, group_, send->data(), recv->data(), counts.data(), c_.type,
+                                           c_.op);
                      },
                      [=, this](uint64_t seed) { send->store(encode(c_.type, values(seed, me_, total))); },
                      [=, this](uint64_t seed) {
@@ -175,8 +180,9 @@ class Jobs {
     const uint32_t last = exclusive ? me_ : me_ + 1;
     jobs_.push_back({exclusive ? "exclusive_scan" : "scan",
                      [=, this](Target& t) {
-                       return exclusive ? THALWEG_CALL(t, exclusive_scan, group_, sent(send), recv->data(), c_.count, c_.type, c_.op)
-                                        : THALWEG_CALL(t, scan, group_, sent(send), recv->data(), c_.count, c_.type, c_.op);
+                       return exclusive
+                                  ? THALWEG_CALL(t, exclusive_scan, group_, sent(send), recv->data(), c_.count, c_.type, c_.op)
+                                  : THALWEG_CALL(t, scan, group_, sent(send), recv->data(), c_.count, c_.type, c_.op);
                      },
                      [=, this](uint64_t seed) { input(send, recv)->store(encode(c_.type, values(seed, me_, c_.count))); },
                      [=, this](uint64_t seed) {
@@ -185,12 +191,13 @@ class Jobs {
   }
   void add_broadcast() {
     Room* buffer = room(c_.count);
-    jobs_.push_back({"broadcast",
-                     [=, this](Target& t) { return THALWEG_CALL(t, broadcast, group_, buffer->data(), c_.count, c_.type, c_.root); },
-                     [=, this](uint64_t seed) {
-                       if (me_ == c_.root) buffer->store(encode(c_.type, values(seed, me_, c_.count)));
-                     },
-                     [=, this](uint64_t seed) { expect(buffer, values(seed, c_.root, c_.count), "broadcast", seed); }});
+    jobs_.push_back(
+        {"broadcast",
+         [=, this](Target& t) { return THALWEG_CALL(t, broadcast, group_, buffer->data(), c_.count, c_.type, c_.root); },
+         [=, this](uint64_t seed) {
+           if (me_ == c_.root) buffer->store(encode(c_.type, values(seed, me_, c_.count)));
+         },
+         [=, this](uint64_t seed) { expect(buffer, values(seed, c_.root, c_.count), "broadcast", seed); }});
   }
   static Values joined(const std::vector<Values>& all) {
     Values whole;
@@ -206,18 +213,19 @@ class Jobs {
   }
   void add_allgather() {
     Room *send = room(c_.count), *recv = room(c_.count * size_);
-    jobs_.push_back({"allgather",
-                     [=, this](Target& t) { return THALWEG_CALL(t, allgather, group_, sent(send), recv->data(), c_.count, c_.type); },
-                     [=, this](uint64_t seed) { fill_gather(seed, send, recv, c_.in_place); },
-                     [=, this](uint64_t seed) { expect(recv, joined(all(seed, c_.count)), "allgather", seed); }});
+    jobs_.push_back(
+        {"allgather",
+         [=, this](Target& t) { return THALWEG_CALL(t, allgather, group_, sent(send), recv->data(), c_.count, c_.type); },
+         [=, this](uint64_t seed) { fill_gather(seed, send, recv, c_.in_place); },
+         [=, this](uint64_t seed) { expect(recv, joined(all(seed, c_.count)), "allgather", seed); }});
   }
   void add_gather() {
     Room *send = room(c_.count), *recv = room(c_.count * size_);
     const bool root = me_ == c_.root, placed = c_.in_place && root;
     jobs_.push_back({"gather",
                      [=, this](Target& t) {
-                       return THALWEG_CALL(t, gather, group_, placed ? TW_IN_PLACE : send->data(), root ? recv->data() : nullptr,
-                                           c_.count, c_.type, c_.root);
+                       return THALWEG_CALL(t, gather, group_, placed ? TW_IN_PLACE : send->data(),
+                                           root ? recv->data() : nullptr, c_.count, c_.type, c_.root);
                      },
                      [=, this](uint64_t seed) { fill_gather(seed, send, recv, placed); },
                      [=, this](uint64_t seed) {
@@ -252,18 +260,20 @@ class Jobs {
     const Shares where = shares();
     Room *send = room(where.counts[me_]), *recv = room(where.extent);
     const bool here = !rooted || me_ == c_.root;
-    jobs_.push_back(
-        {rooted ? "gatherv" : "allgatherv",
-         [=, this](Target& t) {
-           if (!rooted)
-             return THALWEG_CALL(t, allgatherv, group_, send->data(), recv->data(), where.counts.data(), where.offsets.data(), c_.type);
-           return THALWEG_CALL(t, gatherv, group_, send->data(), where.counts[me_], here ? recv->data() : nullptr,
-                               here ? where.counts.data() : nullptr, here ? where.offsets.data() : nullptr, c_.type, c_.root);
-         },
-         [=, this](uint64_t seed) { send->store(encode(c_.type, values(seed, me_, where.counts[me_]))); },
-         [=, this](uint64_t seed) {
-           if (here) EXPECT_TRUE(recv->load() == placed_blocks(where, seed, '\x5a')) << (rooted ? "gatherv" : "allgatherv");
-         }});
+    jobs_.push_back({rooted ? "gatherv" : "allgatherv",
+                     [=, this](Target& t) {
+                       if (!rooted)
+                         return THALWEG_CALL(t, allgatherv, group_, send->data(), recv->data(), where.counts.data(),
+                                             where.offsets.data(), c_.type);
+                       return THALWEG_CALL(t, gatherv, group_, send->data(), where.counts[me_], here ? recv->data() : nullptr,
+                                           here ? where.counts.data() : nullptr, here ? where.offsets.data() : nullptr, c_.type,
+                                           c_.root);
+                     },
+                     [=, this](uint64_t seed) { send->store(encode(c_.type, values(seed, me_, where.counts[me_]))); },
+                     [=, this](uint64_t seed) {
+                       if (!here) return;
+                       EXPECT_TRUE(recv->load() == placed_blocks(where, seed, '\x5a')) << (rooted ? "gatherv" : "allgatherv");
+                     }});
   }
   void add_scatter() {
     Room *send = room(c_.count * size_), *recv = room(c_.count);
@@ -288,8 +298,9 @@ class Jobs {
     const bool here = me_ == c_.root;
     jobs_.push_back({"scatterv",
                      [=, this](Target& t) {
-                       return THALWEG_CALL(t, scatterv, group_, here ? send->data() : nullptr, here ? where.counts.data() : nullptr,
-                                           here ? where.offsets.data() : nullptr, recv->data(), where.counts[me_], c_.type, c_.root);
+                       return THALWEG_CALL(t, scatterv, group_, here ? send->data() : nullptr,
+                                           here ? where.counts.data() : nullptr, here ? where.offsets.data() : nullptr,
+                                           recv->data(), where.counts[me_], c_.type, c_.root);
                      },
                      [=, this](uint64_t seed) {
                        if (here) send->store(placed_blocks(where, seed, '\x33'));
@@ -299,21 +310,26 @@ class Jobs {
   void add_alltoall() {
     const size_t whole = c_.count * size_;
     Room *send = room(whole), *recv = room(whole);
-    jobs_.push_back({"alltoall",
-                     [=, this](Target& t) { return THALWEG_CALL(t, alltoall, group_, sent(send), recv->data(), c_.count, c_.type); },
-                     [=, this](uint64_t seed) { input(send, recv)->store(encode(c_.type, values(seed, me_, whole))); },
-                     [=, this](uint64_t seed) {
-                       Values wanted;
-                       for (const Values& one : all(seed, whole)) {
-                         const auto first = one.begin() + static_cast<long>(me_ * c_.count);
-                         wanted.insert(wanted.end(), first, first + static_cast<long>(c_.count));
-                       }
-                       expect(recv, wanted, "alltoall", seed);
-                     }});
+    jobs_.push_back(
+        {"alltoall",
+         [=, this](Target& t) { return THALWEG_CALL(t, alltoall, group_, sent(send), recv->data(), c_.count, c_.type); },
+         [=, this](uint64_t seed) { input(send, recv)->store(encode(c_.type, values(seed, me_, whole))); },
+         [=, this](uint64_t seed) {
+           Values wanted;
+           for (const Values& one : all(seed, whole)) {
+             const auto first = one.begin() + static_cast<long>(me_ * c_.count);
+             wanted.insert(wanted.end(), first, first + static_cast<long>(c_.count));
+           }
+           expect(recv, wanted, "alltoall", seed);
+         }});
   }
   void add_alltoallv() {
-    const auto count = [this](uint32_t from, uint32_t to) { return (from * 5 + to * 3) % 4 == 1 ? 0 : c_.count + from + 2 * to; };
-    const auto block = [=, this](uint64_t seed, uint32_t from, uint32_t to) { return values(seed + 77 * to, from, count(from, to)); };
+    const auto count = [this](uint32_t from, uint32_t to) {
+      return (from * 5 + to * 3) % 4 == 1 ? 0 : c_.count + from + 2 * to;
+    };
+    const auto block = [=, this](uint64_t seed, uint32_t from, uint32_t to) {
+      return values(seed + 77 * to, from, count(from, to));
+    };
     std::vector<size_t> sends, receives;
     size_t out = 0, in = 0;
     for (uint32_t r = 0; r < size_; ++r) {
@@ -325,8 +341,8 @@ class Jobs {
     Room *send = room(out), *recv = room(in);
     jobs_.push_back({"alltoallv",
                      [=, this](Target& t) {
-                       return THALWEG_CALL(t, alltoallv, group_, send->data(), sends.data(), nullptr, recv->data(), receives.data(),
-                                           nullptr, c_.type);
+                       return THALWEG_CALL(t, alltoallv, group_, send->data(), sends.data(), nullptr, recv->data(),
+                                           receives.data(), nullptr, c_.type);
                      },
                      [=, this](uint64_t seed) {
                        Values whole;

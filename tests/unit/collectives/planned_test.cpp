@@ -88,8 +88,7 @@ enum class By { host, queue, graph };
 void run_again(GroupRank& rank, Jobs& jobs, OwnPlan& plan, const std::string& place, By by, uint64_t seed, int rounds) {
   OwnQueue queue(rank, place);
   std::optional<OwnGraph> graph;
-  if (by == By::graph)
-    graph.emplace(queue, [&] { ASSERT_EQ(tw_plan_trigger(plan, queue), TW_OK) << tw_last_error(); });
+  if (by == By::graph) graph.emplace(queue, [&] { ASSERT_EQ(tw_plan_trigger(plan, queue), TW_OK) << tw_last_error(); });
   for (int round = 0; round < rounds; ++round) {
     const uint64_t now = seed + 100 * static_cast<uint64_t>(round);
     jobs.fill(now);
@@ -156,6 +155,31 @@ TEST_P(Planned, ExchangeEveryType) {
     for (auto& one : all) one->fill(seed);
     ASSERT_EQ(tw_plan_run(plan, kLong), TW_OK) << tw_last_error();
     for (auto& one : all) one->check(seed);
+  });
+}
+
+/// Long messages are cut into chunks that follow each other, on several channels.
+TEST(PlannedSteps, CutLongMessages) {
+  const uint64_t seed = fresh_seed();
+  run_group(3, [&](GroupRank& rank) {
+    for (const bool device : {false, true}) {
+      const std::string place = place_of(rank, device);
+      for (const char* algorithm : {"ring", "recursive_doubling"}) {
+        JobCase c;
+        c.type = TW_TYPE_FLOAT64;
+        c.count = 600'011;
+        c.in_place = device;
+        c.place = place.c_str();
+        Jobs jobs(rank, c);
+        jobs.add_allreduce();
+        OwnPlan plan(rank, place);
+        Target target = plan.target();
+        target.options.algorithm = algorithm;
+        jobs.call(target);
+        plan.prepare();
+        run_again(rank, jobs, plan, place, By::queue, seed, 3);
+      }
+    }
   });
 }
 
@@ -308,7 +332,8 @@ TEST(PlannedSteps, AreOrderedByAfterSteps) {
       options.after_steps = &before;
       options.after_count = 1;
       options.algorithm = "direct";  // its receives are steps that nothing in it follows
-      ASSERT_EQ(tw_plan_allgather(plan, rank.group, send.data(), recv.data(), kCount, TW_TYPE_INT64, &options, &gathered), TW_OK)
+      ASSERT_EQ(tw_plan_allgather(plan, rank.group, send.data(), recv.data(), kCount, TW_TYPE_INT64, &options, &gathered),
+                TW_OK)
           << tw_last_error();
       options.algorithm = nullptr;
       options.after_steps = &gathered;
@@ -455,6 +480,7 @@ TEST(PlannedFailures, ALostRankEndsTheRun) {
         const auto begin = std::chrono::steady_clock::now();
         const tw_status status = tw_plan_run(*plan, kLong);
         EXPECT_TRUE(status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED) << status << tw_last_error();
+        EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << tw_last_error();
       }
       plain.barrier();
@@ -468,7 +494,8 @@ TEST(PlannedFailures, AMissingRankIsNamedAtTheTimeout) {
     GroupRank rank(plain);
     Room room(plain.context, "host", 64);
     OwnPlan plan(rank, "host", kSecond / 2);
-    ASSERT_EQ(tw_plan_broadcast(plan, rank.group, room.data(), 64, TW_TYPE_INT8, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_broadcast(plan, rank.group, room.data(), 64, TW_TYPE_INT8, 0, nullptr, nullptr), TW_OK)
+        << tw_last_error();
     plan.prepare();
     plain.barrier();
     if (plain.number == 1) {
