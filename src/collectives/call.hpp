@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "collectives/buffers.hpp"
 #include "collectives/elements.hpp"
 #include "collectives/schedule.hpp"
 #include "groups/group.hpp"
@@ -51,6 +52,8 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
 /// The rest; and finds the schedule. Not the scratch memory. planned: of a plan, whose steps are not many. Under the engine's lock.
 Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task);
 
+/// What steps read and write, and call.what.in_place; refuses what makes no sense. (call_buffers.cpp)
+Status bind_buffers(const tw_group& group, Call& call, Bound* out);
 /// Checks all and begins; a blocking one ends here, too. Under no lock.
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request);
 

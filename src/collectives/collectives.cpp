@@ -101,7 +101,7 @@ void Collectives::tell_others(Status status, uint32_t rank, const std::string& w
   for (uint32_t i = 0; i < group_.size; ++i) {
     tw_endpoint* endpoint = nullptr;
     if (i == group_.rank || is_error(group_.endpoint(i, &endpoint)) || endpoint == nullptr) continue;
-    send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message);
+    send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message, telling_);
   }
 }
 

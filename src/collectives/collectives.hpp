@@ -4,6 +4,7 @@
 // A failure of one ends all: each rank that notices one tells all others (GiveUp), and from then on drops what still comes for this
 // group, so that senders' operations end. Everything here is under the engine's lock.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,9 @@ class Collectives {
   /// All collectives under way end with this status, here and on all other ranks. rank: whose fault it is; kNoRank: not known.
   void fail(Status status, uint32_t rank, const std::string& why);
 
+  /// Of a group that has failed: has it told all others, as far as they are there?
+  bool told() const { return *telling_ == 0; }
+
   /// From a listener.
   void given_up(const GiveUp& message, size_t length);
 
@@ -62,6 +66,7 @@ class Collectives {
   std::vector<CollectiveRun*> idle_, under_way_;
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
+  std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
   Status failed_ = TW_OK;
   std::string why_;
 };
