@@ -9,10 +9,6 @@
 #include "core/c_checks.hpp"
 
 namespace thalweg::impl {
-namespace {
-
-constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
-constexpr uint64_t kGrace = 2 * kSecond;
 
 Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options) {
   if (call.rooted && call.what.root >= group.size)
@@ -30,6 +26,11 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
     return fail(TW_ERR_INVALID, "%s: each rank's is of another number of ranks: use TW_REDUCE_SUM", call.name);
   return TW_OK;
 }
+
+namespace {
+
+constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
+constexpr uint64_t kGrace = 2 * kSecond;
 
 /// The device that combines elements, and has the scratch memory.
 Status place_task(const Call& call, CollectiveTask* task) {
@@ -74,14 +75,33 @@ uint64_t scaled_elements(const tw_group& group, const Call& call, const Operatio
   return call.received.given() ? call.received.counts[group.rank] : call.what.count;
 }
 
-Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+/// Bytes of a chunk of long messages: at most 64 for all that a rank sends or receives, since a plan has a limited number of steps.
+uint64_t planned_chunk(const Collective& what) {
+  constexpr uint64_t kMostChunks = 64;
+  if (what.counts_at_root) return 0;  // ranks do not know of each other's
+  const bool by_rank = what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::allgather ||
+                       what.kind == CollectiveKind::gather || what.kind == CollectiveKind::scatter ||
+                       what.kind == CollectiveKind::alltoall;
+  return std::max(what.chunk, what.bytes() / kMostChunks * (by_rank ? what.size : 1));
+}
+
+}  // namespace
+
+Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
   if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
   describe(group, call, options, task);
-  if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
+  if (planned) call.what.chunk = planned_chunk(call.what);
+  return all.schedules().find(call.what, options.algorithm, &task->schedule);
+}
+
+namespace {
+
+Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+  if (Status s = resolve_call(all, call, options, false, task); is_error(s)) return s;
   return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
 }
 
@@ -140,6 +160,9 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   if (request != nullptr) *request = TW_REQUEST_NONE;
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   const SinkOptions sinks = sinks_of(options);
+  if (options.after_count != 0)
+    return fail(TW_ERR_INVALID, "%s: after_steps is for collectives in plans: call this one when the others are over",
+                call.name);
   const bool blocks = request == nullptr && sinks.named() == 0;
   if (blocks && !group.worker.engine->may_progress())
     return fail(TW_ERR_BUSY, "%s: callbacks and handlers run inside progress: pass a request or a callback", call.name);

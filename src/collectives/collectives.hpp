@@ -34,6 +34,8 @@ class Collectives {
   Scratch& scratch() { return scratch_; }
   ScheduleCache& schedules() { return schedules_; }
   DeviceReducer& reducer(Device& device);
+  /// Collectives that were added to plans: all ranks add the same in the same order, which numbers their channels.
+  uint64_t planned = 0;
   /// TW_OK, or how the group has failed: with the text, for every later collective.
   Status check() const;
 

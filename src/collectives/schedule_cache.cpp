@@ -23,7 +23,7 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   like.in_place = false;
   like.root = 0;
   like.count = std::bit_ceil(what.count);
-  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like)};
+  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
   if (chosen != nullptr && chosen->applies(what)) return chosen;
@@ -34,7 +34,8 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
 
 Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
   const bool kept = !has_counts(what);
-  const Key key{{what.kind, what.count, what.element, what.root, bits_of(what)}, what.in_place, name != nullptr ? name : ""};
+  const Key key{
+      {what.kind, what.count, what.element, what.root, bits_of(what), what.chunk}, what.in_place, name != nullptr ? name : ""};
   if (kept) {
     if (const auto found = schedules_.find(key); found != schedules_.end()) {
       *out = found->second;

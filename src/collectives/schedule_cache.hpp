@@ -18,8 +18,9 @@ class ScheduleCache {
   Status find(const Collective& what, const char* algorithm, std::shared_ptr<const PreparedSchedule>* out);
 
  private:
-  using Choice = std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint8_t>;  // count, element, root, bits
-  using Key = std::tuple<Choice, bool, std::string>;                                 // exact count, in place, algorithm
+  using Choice =
+      std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint8_t, uint64_t>;  // count, element, root, bits, chunk
+  using Key = std::tuple<Choice, bool, std::string>;                                // exact count, in place, algorithm
   const Algorithm* choose_for(const Collective& what);
 
   static constexpr size_t kMost = 256;
