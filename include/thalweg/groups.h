@@ -82,9 +82,10 @@ TW_CHECKED tw_status tw_group_duplicate(tw_group *group, tw_group **duplicate);
  *  group; *part is NULL. */
 TW_CHECKED tw_status tw_group_split(tw_group *group, uint32_t color, uint32_t key, tw_group **part);
 enum {
-  TW_SPLIT_HOST = 0,   /* ranks under one running kernel */
-  TW_SPLIT_NUMA = 1,   /* ... whose calling thread runs at one NUMA node: bind it first */
-  TW_SPLIT_DEVICES = 2 /* ... whose first device is joined with the others' by NVLink; all of a host where a rank has no device, or
+  TW_SPLIT_HOST = 0, /* ranks under one running kernel */
+  TW_SPLIT_NUMA = 1, /* ... whose calling thread runs at one NUMA node: bind it first */
+  TW_SPLIT_DEVICES =
+      2 /* ... whose first device is joined with the others' by NVLink; all of a host where a rank has no device, or
                           does not see the others' (CUDA_VISIBLE_DEVICES) */
 };
 /** Collective: the ranks that have TW_SPLIT_* in common. */

@@ -154,7 +154,8 @@ nb::object group_window(nb::handle_t<Group> owner, nb::handle memory, nb::handle
       peers.append(group_endpoint(self, i));
     }
   }
-  return nb::module_::import_("thalweg._core").attr("Window")(self.worker_object, peers, memory, owner, nb::arg("timeout") = timeout);
+  return nb::module_::import_("thalweg._core")
+      .attr("Window")(self.worker_object, peers, memory, owner, nb::arg("timeout") = timeout);
 }
 
 void group_close(Group& self) {
@@ -175,7 +176,8 @@ void bind_group(nb::module_& m) {
   using nb::arg;
   nb::class_<Group>(
       m, "Group",
-      "Ranks that work together, numbered from 0; init() gives the world, whose worker ends with it. What is called collective is\n"
+      "Ranks that work together, numbered from 0; init() gives the world, whose worker ends with it. What is called collective "
+      "is\n"
       "called by all ranks in the same order, and raises PeerLost, with the rank, when one is lost. Belongs to the worker's\n"
       "thread; the GIL is released while waiting.",
       nb::is_weak_referenceable())
@@ -184,15 +186,18 @@ void bind_group(nb::module_& m) {
       .def_prop_ro("worker", [](Group& s) { return s.worker_object; })
       .def_prop_ro("context", [](Group& s) { return s.worker->context; })
       .def("endpoint", &group_endpoint, arg("rank"),
-           "The Endpoint to a rank, connected when it is first asked for; the group's. A receive from it alone names it as source.\n"
+           "The Endpoint to a rank, connected when it is first asked for; the group's. A receive from it alone names it as "
+           "source.\n"
            "Raises PeerLost, TimedOut.")
-      .def("barrier", [](Group& s) { call(s, [](tw_group* group) { return tw_group_barrier(group); }); },
-           "Collective: returns when all ranks have called it.")
+      .def(
+          "barrier", [](Group& s) { call(s, [](tw_group* group) { return tw_group_barrier(group); }); },
+          "Collective: returns when all ranks have called it.")
       .def("exchange", &group_exchange, arg("mine"),
            "Collective: the list of all ranks' bytes; all give the same number of them. For set-up.")
       .def("duplicate", &group_make<tw_group_duplicate>, "Collective: the same ranks, apart from this group.")
       .def("split", &group_split, arg("color").none(), arg("key") = 0,
-           "Collective: ranks that give the same color are a group, ordered by key, and by rank where keys are equal. None: in no\n"
+           "Collective: ranks that give the same color are a group, ordered by key, and by rank where keys are equal. None: in "
+           "no\n"
            "group, and returns None.")
       .def("split_by", &group_split_by, arg("what"), arg("key") = 0,
            "Collective: the ranks of one \"host\", NUMA node (\"numa\"), or whose \"devices\" NVLink joins.")
@@ -201,17 +206,21 @@ void bind_group(nb::module_& m) {
       .def("window", &group_window, arg("memory"), nb::kw_only(), arg("timeout") = nb::none(),
            "Collective: a Window over the group; timeout as there.")
       .def("close", &group_close,
-           "Ends the group here, and with the world its connections and its worker: what was posted arrives if the peers progress\n"
+           "Ends the group here, and with the world its connections and its worker: what was posted arrives if the peers "
+           "progress\n"
            "within 2 s. Raises BusyError.")
       .def_prop_ro("closed", [](const Group& s) { return s.handle == nullptr; });
   context_manager<Group>(m.attr("Group"));
-  m.def("init", &init, nb::kw_only(), arg("store") = nb::none(), arg("rank") = nb::none(), arg("count") = nb::none(),
-        arg("job_key") = nb::none(), arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("tls") = false,
-        arg("threads") = "single", arg("progress") = "caller", arg("timeout") = nb::none(),
-        "The world: all processes that were started together, by thalweg run, torchrun, mpirun or srun --mpi=pmix, as a Group; by\n"
-        "nothing: a group of one. Collective. store, rank, count: instead of a launcher's environment. job_key to progress: as of\n"
-        "Context and Worker. timeout: seconds until all ranks have come (60). Raises TimedOut with the ranks that are missing,\n"
-        "InvalidError, Unsupported.");
+  m.def(
+      "init", &init, nb::kw_only(), arg("store") = nb::none(), arg("rank") = nb::none(), arg("count") = nb::none(),
+      arg("job_key") = nb::none(), arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("tls") = false,
+      arg("threads") = "single", arg("progress") = "caller", arg("timeout") = nb::none(),
+      "The world: all processes that were started together, by thalweg run, torchrun, mpirun or srun --mpi=pmix, as a Group; "
+      "by\n"
+      "nothing: a group of one. Collective. store, rank, count: instead of a launcher's environment. job_key to progress: as "
+      "of\n"
+      "Context and Worker. timeout: seconds until all ranks have come (60). Raises TimedOut with the ranks that are missing,\n"
+      "InvalidError, Unsupported.");
 }
 
 }  // namespace thalweg::python

@@ -616,6 +616,7 @@ def init(
     progress: Literal["caller", "thread"] = "caller",
     timeout: float | None = None,
 ) -> Group: ...
+
 @final
 class BoundWindow:
     @property

@@ -97,7 +97,8 @@ Status Exchange::get(uint32_t round, uint32_t distance, uint32_t count) {
   } else if (is_error(letter.status)) {
     record(letter.status, std::min(letter.rank, group_.size - 1), "another rank has told so");
   } else if (letter.bytes.size() != count * length_) {
-    record(TW_ERR_INVALID, from, "it gives values of another length: all ranks call the same functions of a group in the same order");
+    record(TW_ERR_INVALID, from,
+           "it gives values of another length: all ranks call the same functions of a group in the same order");
   } else if (!letter.bytes.empty() && !is_error(failed_)) {
     std::memcpy(values_.data() + distance * length_, letter.bytes.data(), letter.bytes.size());
   }

@@ -87,7 +87,8 @@ tw_status Mailbox::keep(void* self, const tw_am_message* message) {
       box.total_ += head.total + kOverhead;
     }
     if (head.at != kept.here || head.total != kept.letter.bytes.size() || length > head.total - head.at) return TW_OK;
-    if (length != 0) std::memcpy(kept.letter.bytes.data() + head.at, static_cast<const std::byte*>(message->header) + sizeof head, length);
+    if (length != 0)
+      std::memcpy(kept.letter.bytes.data() + head.at, static_cast<const std::byte*>(message->header) + sizeof head, length);
     kept.here += length;
   } catch (const std::bad_alloc&) {
     log(LogLevel::warning, "a message of a group was dropped: no memory");

@@ -23,7 +23,8 @@ constexpr uint64_t kDecision = kRounds - 1;
 
 class Shrink {
  public:
-  explicit Shrink(tw_group& group) : group_(group), step_(kShrinks + group.made * kRounds), here_(group.size), lost_(group.size), silent_(group.size) {}
+  explicit Shrink(tw_group& group)
+      : group_(group), step_(kShrinks + group.made * kRounds), here_(group.size), lost_(group.size), silent_(group.size) {}
   Status run(std::unique_ptr<tw_group>* out);
 
  private:
@@ -104,7 +105,8 @@ Status Shrink::conclude(std::unique_ptr<tw_group>* out) {
     salt = mixed(salt, i);
   }
   if (std::find(left.begin(), left.end(), group_.rank) != left.end()) return make_part(group_, std::move(left), salt, out);
-  return fail(TW_ERR_PEER_LOST, "another rank has lost this one (rank %u): it is in no group of those that are left", group_.rank);
+  return fail(TW_ERR_PEER_LOST, "another rank has lost this one (rank %u): it is in no group of those that are left",
+              group_.rank);
 }
 
 Status Shrink::run(std::unique_ptr<tw_group>* out) {

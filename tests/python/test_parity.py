@@ -315,7 +315,11 @@ OPTIONS = {
     "tw_channel_options": {"timeout_ns": "timeout"},
     "tw_window_options": {"timeout_ns": "timeout"},
     "tw_group_options": {"timeout_ns": None},  # the world's
-    "tw_init_options": {"context": "transports", "worker": "progress", "timeout_ns": "timeout"},  # what others have: the environment
+    "tw_init_options": {
+        "context": "transports",
+        "worker": "progress",
+        "timeout_ns": "timeout",
+    },  # others' by environment
 }
 EXTRA = {("tw_plan_copy", "to_layout"), ("tw_queue_create", "stream")}  # of one function only
 FLAGS = {

@@ -60,19 +60,25 @@ TEST(World, ABarrierHoldsUntilTheLastOneComes) {
 TEST(World, AProgressThreadDoesNotHinder) {
   WorldOptions how;
   how.progress = TW_PROGRESS_THREAD;
-  run_worlds(4, [](Group& world) {
-    for (int i = 0; i < 10; ++i) world.barrier();
-  }, how);
+  run_worlds(
+      4,
+      [](Group& world) {
+        for (int i = 0; i < 10; ++i) world.barrier();
+      },
+      how);
 }
 
 TEST(World, OverTcp) {
   WorldOptions how;
   how.transports = "self,tcp";
-  run_worlds(4, [](Group& world) {
-    for (int i = 0; i < 10; ++i) world.barrier();
-    EXPECT_STREQ(tw_endpoint_transport(world.endpoint((world.rank() + 1) % 4)), "tcp");
-    world.barrier();
-  }, how);
+  run_worlds(
+      4,
+      [](Group& world) {
+        for (int i = 0; i < 10; ++i) world.barrier();
+        EXPECT_STREQ(tw_endpoint_transport(world.endpoint((world.rank() + 1) % 4)), "tcp");
+        world.barrier();
+      },
+      how);
 }
 
 TEST(World, AWindowOverTheGroup) {
