@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives that are prepared once: by the host, by queues and by graphs, in host memory and an emulated device's, run again and
 // again with other data.
+#include <iterator>
+#include <sstream>
+
 #include "planned_jobs.hpp"
 
 namespace thalweg::test {
@@ -10,8 +13,13 @@ constexpr uint64_t kLong = 60 * kSecond;
 
 uint64_t fresh_seed() { return std::random_device{}() % 1'000'000; }
 
+/// Devices by turns: emulated ones, or those that THALWEG_TEST_PLACES names ("cuda:0 cuda:1").
 std::string place_of(const GroupRank& rank, bool device) {
-  return !device ? "host" : rank.rank.number % 2 == 0 ? "emulated:0" : "emulated:1";
+  if (!device) return "host";
+  const char* const given = std::getenv("THALWEG_TEST_PLACES");
+  std::istringstream names(given != nullptr ? given : "emulated:0 emulated:1");
+  std::vector<std::string> places{std::istream_iterator<std::string>(names), {}};
+  return places[rank.rank.number % places.size()];
 }
 
 /// A plan of the rank's, which ends with it.
