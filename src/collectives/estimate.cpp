@@ -225,6 +225,7 @@ Collective as_all_see_it(Collective c) {
 
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs) {
   const Collective c = as_all_see_it(collective);
+  if (algorithm.write == nullptr) return direct_ns(c, costs);
   const bool alike = !has_root(c.kind) && c.kind != CollectiveKind::scan && c.kind != CollectiveKind::exclusive_scan;
   if (!alike || c.size <= kFewRanks) return Model(algorithm, c, costs).all_ranks();
   double most = 0;
