@@ -26,7 +26,9 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
   if ((options.flags & ~uint32_t{TW_COLLECTIVE_REPEATABLE}) != 0 || options.commutative > 1)
     return fail(TW_ERR_INVALID, "%s: the options have unknown flags: initialise them by TW_COLLECTIVE_OPTIONS_INIT", call.name);
   const Operation what{call.type, call.op, options.scale, options.reduce, options.reduce_arg};
-  if (Status s = check_operation(what); is_error(s)) return s;
+  if (!call.reduces && (what.scale != 0 || what.reduce != nullptr))
+    return fail(TW_ERR_INVALID, "%s: the options have a scale or a function, and it combines nothing", call.name);
+  if (Status s = call.reduces ? check_operation(what) : Status{TW_OK}; is_error(s)) return s;
   const bool scans = call.what.kind == CollectiveKind::scan || call.what.kind == CollectiveKind::exclusive_scan;
   if (scans && call.op == TW_REDUCE_AVERAGE)
     return fail(TW_ERR_INVALID, "%s: each rank's is of another number of ranks: use TW_REDUCE_SUM", call.name);
@@ -189,6 +191,8 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
     run.close_peers("it did not give back what a collective, which has failed, was sending to it");
   }
   worker.wait_until(over, TW_FOREVER);
+  // Its caller may not progress for a while: others must know why nothing comes.
+  if (is_error(run.status())) worker.wait_until([&] { return all.told(); }, kGrace / 2);
   const Engine::Guard guard(all.engine());
   return run.take_result();
 }
@@ -210,8 +214,11 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
   if (Status s = area.begin(task.called, call.name, limit_ns); is_error(s)) return s;
   const Status status = DirectRun(area, call.what, task, all.group().worker.context.copier).run();
   area.end();
-  if (!is_error(status) || is_error(all.failed())) return status;
-  return area.fail(status, all.group().rank, last_error());  // a copy from or to a device
+  if (!is_error(status)) return TW_OK;
+  const std::string why = last_error();
+  if (!is_error(all.failed())) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
+  all.group().worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  return fail(status, "%s", why.c_str());
 }
 
 Status run_with(Collectives& all, CollectiveTask task, const Completion& completion) {
@@ -258,6 +265,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   const bool blocks = request == nullptr && sinks.named() == 0;
   if (blocks && !group.worker.engine->may_progress())
     return fail(TW_ERR_BUSY, "%s: callbacks and handlers run inside progress: pass a request or a callback", call.name);
+  const uint64_t limit_ns = options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns;
   const bool maybe_direct = blocks && (options.algorithm == nullptr || std::strcmp(options.algorithm, "direct") == 0);
   Collectives* all = nullptr;
   CollectiveTask task;
@@ -267,14 +275,13 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (Status s = all->check(); is_error(s)) return s;
   }
   if (maybe_direct) {
-    if (Status s = all->find_direct(); is_error(s)) return s;
+    if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
     call.what.direct = all->direct() != nullptr;
   }
   {
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
   }
-  const uint64_t limit_ns = options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns;
   if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
   if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);
   return post_with_sink(group.worker, sinks, request,

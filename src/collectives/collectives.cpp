@@ -56,12 +56,12 @@ Status Collectives::check() const {
 
 Status Collectives::failure() const { return impl::fail(failed_, "%s", why_.c_str()); }
 
-Status Collectives::find_direct() {
+Status Collectives::find_direct(uint64_t limit_ns) {
   if (direct_ != nullptr || !why_not_direct_.empty()) return TW_OK;
   why_not_direct_ = "being found out";
   std::unique_ptr<DirectArea> made;
   if (group_.size == 1 || group_.size > DirectArea::kMostRanks) return TW_OK;
-  if (Status s = DirectArea::agree(*this, &made, &why_not_direct_); is_error(s)) return s;
+  if (Status s = DirectArea::agree(*this, limit_ns, &made, &why_not_direct_); is_error(s)) return s;
   const Engine::Guard guard(engine());
   direct_ = std::move(made);
   return TW_OK;
@@ -115,7 +115,7 @@ void Collectives::tell_others(Status status, uint32_t rank, const std::string& w
   for (uint32_t i = 0; i < group_.size; ++i) {
     tw_endpoint* endpoint = nullptr;
     if (i == group_.rank || is_error(group_.endpoint(i, &endpoint)) || endpoint == nullptr) continue;
-    send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message);
+    send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message, telling_);
   }
 }
 

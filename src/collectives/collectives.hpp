@@ -4,6 +4,7 @@
 // A failure of one ends all: each rank that notices one tells all others (GiveUp), and from then on drops what still comes for this
 // group, so that senders' operations end. Everything here is under the engine's lock.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class Collectives {
 
   /// Blocking collectives may go over memory that all ranks map (direct_area.hpp). The first ones that may, find out, together: that
   /// is tried once. Under no lock.
-  Status find_direct();
+  Status find_direct(uint64_t limit_ns);
   DirectArea* direct() { return direct_.get(); }
 
   /// A run that is not in use.
@@ -52,6 +53,9 @@ class Collectives {
   void end(CollectiveRun& run);
   /// All collectives under way end with this status, here and on all other ranks. rank: whose fault it is; kNoRank: not known.
   void fail(Status status, uint32_t rank, const std::string& why);
+
+  /// Of a group that has failed: has it told all others, as far as they are there?
+  bool told() const { return *telling_ == 0; }
 
   /// From a listener.
   void given_up(const GiveUp& message, size_t length);
@@ -71,6 +75,7 @@ class Collectives {
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
   std::unique_ptr<DirectArea> direct_;
   std::string why_not_direct_;  // empty: not tried yet
+  std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
   Status failed_ = TW_OK;
   std::string why_;
 };

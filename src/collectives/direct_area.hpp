@@ -43,7 +43,7 @@ class DirectArea {
 
   /// Makes it, together with all ranks: each calls this in its place among the blocking collectives. An error: the group has failed.
   /// TW_OK, and null: not all ranks can; *why_not tells.
-  static Status agree(Collectives& owner, std::unique_ptr<DirectArea>* out, std::string* why_not);
+  static Status agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not);
 
   /// A collective begins: what all are to have called, and how long it may wait. TW_ERR_BUSY: another thread is in one.
   Status begin(uint64_t called, const char* name, uint64_t limit_ns);

@@ -28,7 +28,7 @@ struct AreaOutcome {
 
 /// Everyone's, by messages.
 template <class Message>
-Status exchange(tw_group& group, const Message& mine, std::vector<Message>* all) {
+Status exchange(tw_group& group, uint64_t limit_ns, const Message& mine, std::vector<Message>* all) {
   all->resize(group.size);
   Call call("the set-up of a group's shared memory", CollectiveKind::allgather, TW_TYPE_UINT8);
   call.what.count = sizeof mine;
@@ -37,6 +37,7 @@ Status exchange(tw_group& group, const Message& mine, std::vector<Message>* all)
   call.recv_blocks = group.size;
   tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
   options.algorithm = "bruck";  // a named one: this is not done directly
+  options.timeout_ns = limit_ns;
   return run_call(group, call, options, nullptr);
 }
 
@@ -94,7 +95,7 @@ Status DirectArea::map(uint32_t rank, const void* key, size_t key_length) {
   return TW_OK;
 }
 
-Status DirectArea::agree(Collectives& owner, std::unique_ptr<DirectArea>* out, std::string* why_not) {
+Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not) {
   tw_group& group = owner.group();
   auto area = std::make_unique<DirectArea>(owner);
   AreaOffer offer;
@@ -102,7 +103,7 @@ Status DirectArea::agree(Collectives& owner, std::unique_ptr<DirectArea>* out, s
   offer.status = area->allocate(offer.key, &key_length);
   offer.key_length = static_cast<uint32_t>(key_length);
   std::vector<AreaOffer> offers;
-  if (Status s = exchange(group, offer, &offers); is_error(s)) return s;
+  if (Status s = exchange(group, limit_ns, offer, &offers); is_error(s)) return s;
   if (!all_can(offers, why_not)) return TW_OK;
   AreaOutcome outcome;
   for (uint32_t rank = 0; rank < group.size && outcome.status == TW_OK; ++rank) {
@@ -111,7 +112,7 @@ Status DirectArea::agree(Collectives& owner, std::unique_ptr<DirectArea>* out, s
     outcome.status = fits ? area->map(rank, offers[rank].key, offers[rank].key_length) : Status{TW_ERR_PROTOCOL};
   }
   std::vector<AreaOutcome> outcomes;
-  if (Status s = exchange(group, outcome, &outcomes); is_error(s)) return s;
+  if (Status s = exchange(group, limit_ns, outcome, &outcomes); is_error(s)) return s;
   if (all_can(outcomes, why_not)) *out = std::move(area);
   return TW_OK;
 }

@@ -48,18 +48,30 @@ void GroupListener::on_end(void* arg, tw_request, Status status, const tw_recv_i
   if (!self->drops_ && !is_error(status)) self->owner_->given_up(self->message_, info->length);
 }
 
-void send_give_up(Engine& engine, Peer& peer, uint64_t tag, const GiveUp& message) {
-  auto copy = std::unique_ptr<GiveUp>(new (std::nothrow) GiveUp(message));
-  if (copy == nullptr) return;
+namespace {
+
+struct Telling {
+  GiveUp message;
+  std::shared_ptr<std::atomic<uint32_t>> under_way;
+  ~Telling() { under_way->fetch_sub(1, std::memory_order_release); }
+};
+
+}  // namespace
+
+void send_give_up(Engine& engine, Peer& peer, uint64_t tag, const GiveUp& message,
+                  const std::shared_ptr<std::atomic<uint32_t>>& under_way) {
+  auto telling = std::unique_ptr<Telling>(new (std::nothrow) Telling{message, under_way});
+  if (telling == nullptr) return;
+  under_way->fetch_add(1, std::memory_order_relaxed);
   OpDesc op;
   op.verb = Verb::send;
   op.flags = kOpGroup;
   op.peer = &peer;
   op.tag = tag;
-  op.address = reinterpret_cast<std::byte*>(copy.get());
-  op.length = sizeof *copy;
-  const auto sent = [](void* arg, tw_request, Status, const tw_recv_info*) { delete static_cast<GiveUp*>(arg); };
-  if (engine.start(op, calls(sent, copy.get())) == TW_IN_PROGRESS) copy.release();
+  op.address = reinterpret_cast<std::byte*>(&telling->message);
+  op.length = sizeof telling->message;
+  const auto sent = [](void* arg, tw_request, Status, const tw_recv_info*) { delete static_cast<Telling*>(arg); };
+  if (engine.start(op, calls(sent, telling.get())) == TW_IN_PROGRESS) telling.release();
 }
 
 }  // namespace thalweg::impl

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A receive of a group that stays posted: for the message of a rank that gives up, and for what comes after that.
 #pragma once
+#include <atomic>
+#include <memory>
+
 #include "collectives/group_wire.hpp"
 #include "protocols/engine.hpp"
 
@@ -29,7 +32,8 @@ class GroupListener {
   GiveUp message_{};
 };
 
-/// Sends it; the copy lives as long as needed. An error is nobody's: the peer is lost then.
-void send_give_up(Engine& engine, Peer& peer, uint64_t tag, const GiveUp& message);
+/// Sends it; the copy lives as long as needed. under_way: is raised until it is sent, or cannot be: then the peer is lost.
+void send_give_up(Engine& engine, Peer& peer, uint64_t tag, const GiveUp& message,
+                  const std::shared_ptr<std::atomic<uint32_t>>& under_way);
 
 }  // namespace thalweg::impl

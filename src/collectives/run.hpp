@@ -40,6 +40,7 @@ class CollectiveRun {
   void start(CollectiveTask task, OpRun* handle);
   /// Acquire: what was received is visible.
   bool over() const { return over_.load(std::memory_order_acquire); }
+  Status status() const { return status_; }  // once it is over
   /// Of a blocking call, once: how it ended. Gives the run back.
   Status take_result();
   /// Ends with an error: receives that wait are withdrawn. The group has failed.

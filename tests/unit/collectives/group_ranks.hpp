@@ -29,11 +29,11 @@ class Room {
   Room& operator=(const Room&) = delete;
   char* data() const { return whole() + kGuard; }
   void store(const std::string& bytes) {
-    if (!bytes.empty()) EXPECT_EQ(tw_memory_copy(context_, data(), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
+    EXPECT_EQ(bytes.empty() ? TW_OK : tw_memory_copy(context_, data(), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
   }
   std::string load() const {
     std::string bytes(length_, '\0');
-    if (length_ != 0) EXPECT_EQ(tw_memory_copy(context_, bytes.data(), data(), length_), TW_OK) << tw_last_error();
+    EXPECT_EQ(length_ == 0 ? TW_OK : tw_memory_copy(context_, bytes.data(), data(), length_), TW_OK) << tw_last_error();
     return bytes;
   }
 
@@ -55,7 +55,7 @@ class Room {
 struct GroupRank {
   explicit GroupRank(Rank& one, uint64_t timeout_ns = 60 * kSecond) : rank(one) { make(&group, timeout_ns); }
   ~GroupRank() {
-    if (group != nullptr) EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error();
   }
   void make(tw_group** out, uint64_t timeout_ns = 60 * kSecond) {
     tw_group_options options = TW_GROUP_OPTIONS_INIT;

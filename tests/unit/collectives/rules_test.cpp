@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// What collectives refuse; rounding of 8-bit types; averages, factors and functions of the caller's.
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "collectives/elements.hpp"
+#include "group_ranks.hpp"
+#include "reference.hpp"
+
+namespace thalweg::test {
+namespace {
+
+TEST(CollectiveRules, WhatMakesNoSenseIsRefused) {
+  run_group(2, [](GroupRank& rank) {
+    tw_group* const group = rank.group;
+    alignas(8) char in[64] = {}, out[64] = {};
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    const auto allreduce = [&](const void* send, void* recv, size_t count, uint32_t type, uint32_t op) {
+      return tw_allreduce(group, send, recv, count, type, op, &options, nullptr);
+    };
+    EXPECT_EQ(tw_barrier(nullptr, nullptr, nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(nullptr, out, 1, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, nullptr, 1, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, TW_IN_PLACE, 1, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in + 1, out, 1, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_MISALIGNED);
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_BOOL + 1, TW_REDUCE_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_INT32, TW_REDUCE_USER + 1), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_INT32, TW_REDUCE_USER), TW_ERR_INVALID) << "no function";
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_FLOAT32, TW_REDUCE_XOR), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_FLOAT8_E5M2, TW_REDUCE_AND), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_BOOL, TW_REDUCE_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_INT32, TW_REDUCE_SCALED_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, out, SIZE_MAX / 2, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_INVALID);
+    EXPECT_EQ(allreduce(in, in + 8, 4, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_INVALID) << "they overlap";
+    EXPECT_EQ(allreduce(in, in, 4, TW_TYPE_INT32, TW_REDUCE_SUM), TW_ERR_INVALID) << "in place is said so";
+    EXPECT_EQ(tw_broadcast(group, in, 1, TW_TYPE_INT8, 2, nullptr, nullptr), TW_ERR_INVALID) << "no such root";
+    EXPECT_EQ(tw_alltoallv(group, in, nullptr, nullptr, out, nullptr, nullptr, TW_TYPE_INT8, nullptr, nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_scan(group, in, out, 1, TW_TYPE_FLOAT32, TW_REDUCE_AVERAGE, nullptr, nullptr), TW_ERR_INVALID);
+    options.scale = 2;
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM), TW_ERR_INVALID) << "a factor that is not used";
+    options.scale = 0;
+    options.flags = 2;
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM), TW_ERR_INVALID);
+    options.flags = 0;
+    options.algorithm = "of no such name";
+    EXPECT_EQ(allreduce(in, out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM), TW_ERR_INVALID);
+    options.algorithm = nullptr;
+    Room near(rank.rank.context, "emulated:0", 64), far(rank.rank.context, "emulated:0", 64);
+    EXPECT_EQ(allreduce(near.data(), out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM), TW_ERR_UNSUPPORTED) << "in two places";
+    EXPECT_EQ(allreduce(near.data(), far.data(), 1, TW_TYPE_FLOAT8_E4M3, TW_REDUCE_SUM), TW_ERR_UNSUPPORTED);
+    EXPECT_EQ(tw_barrier(group, nullptr, nullptr), TW_OK) << "nothing of it has begun: " << tw_last_error();
+  });
+}
+
+/// All codes, and values between them: the nearest, ties to even, saturated.
+template <class Narrow>
+void check_rounding(uint32_t type, const Narrow& narrow) {
+  const Format& format = format_of(type);
+  std::mt19937_64 random(std::random_device{}());
+  std::vector<float> values = {0.0f, -0.0f, 1e30f, -1e30f, 1e-30f};
+  for (unsigned code = 0; code < 256; ++code) {
+    const auto value = static_cast<float>(format.value_of(code)), next = static_cast<float>(format.value_of((code + 1) & 255));
+    if (!std::isfinite(value) || !std::isfinite(next)) continue;
+    values.insert(values.end(), {value, (value + next) / 2, std::nextafter((value + next) / 2, value)});
+    values.push_back(value + (next - value) * std::uniform_real_distribution<float>(0, 1)(random));
+  }
+  for (const float value : values) {
+    const double wanted = format.value_of(format.code_of(value)), got = format.value_of(narrow(value));
+    EXPECT_EQ(got, wanted) << value << " of type " << type;
+  }
+  EXPECT_TRUE(std::isnan(format.value_of(narrow(NAN))));
+}
+
+/// One element by the library: itself, scaled by a factor that is exactly the value.
+unsigned narrowed(uint32_t type, float value) {
+  impl::Operation what;
+  what.type = type;
+  what.op = TW_REDUCE_SCALED_SUM;
+  what.scale = value;
+  auto code = static_cast<std::byte>(format_of(type).code_of(1));
+  impl::scale_host(what, &code, 1, 1);
+  return static_cast<unsigned>(code);
+}
+
+TEST(CollectiveRules, ShortFloatsRoundToTheNearest) {
+  for (const uint32_t type : {TW_TYPE_FLOAT8_E4M3, TW_TYPE_FLOAT8_E5M2})
+    check_rounding(type, [&](float value) { return narrowed(type, value); });
+}
+
+TEST(CollectiveRules, SumsAreAveragedAndScaled) {
+  run_group(3, [](GroupRank& rank) {
+    const float in = static_cast<float>(rank.rank.number) + 1;
+    float out = 0;
+    EXPECT_EQ(tw_allreduce(rank.group, &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_AVERAGE, nullptr, nullptr), TW_OK) << tw_last_error();
+    EXPECT_EQ(out, 6 * static_cast<float>(1.0 / 3));
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.scale = -0.5;
+    EXPECT_EQ(tw_allreduce(rank.group, &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SCALED_SUM, &options, nullptr), TW_OK);
+    EXPECT_EQ(out, -3);
+    const int32_t whole[3] = {-7 * static_cast<int32_t>(rank.rank.number), 4, -1};
+    int32_t shares[3] = {};
+    EXPECT_EQ(tw_allreduce(rank.group, whole, shares, 3, TW_TYPE_INT32, TW_REDUCE_AVERAGE, nullptr, nullptr), TW_OK);
+    EXPECT_EQ(shares[0], -7);
+    EXPECT_EQ(shares[1], 4);
+    EXPECT_EQ(shares[2], -1);
+    int32_t part = 0;
+    EXPECT_EQ(tw_reduce_scatter(rank.group, whole, &part, 1, TW_TYPE_INT32, TW_REDUCE_AVERAGE, nullptr, nullptr), TW_OK);
+    EXPECT_EQ(part, rank.rank.number == 0 ? -7 : rank.rank.number == 1 ? 4 : -1);
+  });
+}
+
+/// Not commutative: the affine maps x -> a x + b, one after the other, modulo 2^32. As long as an int64.
+struct alignas(8) Map {
+  uint32_t a, b;
+  bool operator==(const Map&) const = default;
+};
+void compose(const void* from, void* inout, size_t count, void* arg) {
+  ++*static_cast<int*>(arg);
+  const auto* next = static_cast<const Map*>(from);
+  auto* first = static_cast<Map*>(inout);
+  for (size_t i = 0; i < count; ++i) first[i] = {next[i].a * first[i].a, next[i].a * first[i].b + next[i].b};
+}
+
+TEST(CollectiveRules, AFunctionIsAppliedInTheOrderOfRanks) {
+  for (const uint32_t size : {2u, 3u, 5u, 8u}) {
+    run_group(size, [&](GroupRank& rank) {
+      const auto map = [](uint32_t r) { return Map{r * 2 + 3, r * 5 + 1}; };
+      constexpr size_t kCount = 21;
+      Map total = map(0), until = total;
+      int calls = 0;
+      for (uint32_t r = 1; r < size; ++r) {
+        const Map next = map(r);
+        compose(&next, &total, 1, &calls);
+        if (r == rank.rank.number) until = total;
+      }
+      const std::vector<Map> in(kCount, map(rank.rank.number)), wanted(kCount, total);
+      std::vector<Map> out(kCount);
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.reduce = compose;
+      options.reduce_arg = &calls;
+      options.commutative = 0;
+      calls = 0;
+      EXPECT_EQ(tw_allreduce(rank.group, in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr), TW_OK)
+          << tw_last_error();
+      EXPECT_TRUE(out == wanted);
+      EXPECT_EQ(tw_scan(rank.group, in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr), TW_OK);
+      EXPECT_TRUE(out == std::vector<Map>(kCount, until));
+      const bool root = rank.rank.number == size - 1;
+      out = in;
+      EXPECT_EQ(tw_reduce(rank.group, root ? TW_IN_PLACE : in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, size - 1,
+                          &options, nullptr),
+                TW_OK);
+      EXPECT_TRUE(!root || (out == wanted && calls > 0));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace thalweg::test
