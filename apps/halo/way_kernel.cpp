@@ -34,7 +34,7 @@ class Direct : public Way {
  public:
   Direct(apps::Ranks& ranks, Cube& cube, const std::string& place)
       : routes_(routes_of(cube)),
-        window_(ranks.worker, ranks.others(), static_cast<uint32_t>(ranks.rank()), cube.memory(), ranks.store()),
+        window_(ranks.group.window(cube.memory())),
         bound_(window_.bind(place.c_str())) {}
 
  protected:

@@ -70,7 +70,7 @@ class OnProcessor final : public Jacobi {
     }
     return gosa;
   }
-  thalweg::Context& context_;
+  const thalweg::Context& context_;
   Field& field_;
   const Reach* reach_;
   u64 generation_ = 0;  // of iterations with a reach

@@ -78,7 +78,7 @@ class OnGpu final : public Jacobi {
   static constexpr apps::Grid kBlock{64, 4, 1};
   static constexpr Index kThickness = 4;
   Field& field_;
-  thalweg::Context& context_;
+  const thalweg::Context& context_;
   apps::Gpu gpu_;
   apps::Queue queue_;
   void* jacobi_;

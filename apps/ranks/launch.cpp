@@ -108,7 +108,7 @@ int run(unsigned processes, char** argv, const std::function<void(Ranks&)>& body
   if (std::getenv("THALWEG_RANK") == nullptr) return launch(processes, argv);
   Ranks ranks;
   body(ranks);
-  ranks.leave();
+  ranks.align();  // nobody leaves whom another still needs
   return 0;
 } catch (const std::exception& error) {
   const char* rank = std::getenv("THALWEG_RANK");

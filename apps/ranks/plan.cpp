@@ -3,7 +3,7 @@
 
 namespace apps {
 
-Queue::Queue(thalweg::Context& context, const std::string& place, void* stream) {
+Queue::Queue(const thalweg::Context& context, const std::string& place, void* stream) {
   tw_queue* made = nullptr;
   must(stream == nullptr ? tw_queue_create(context.get(), place.c_str(), nullptr, &made)
                          : tw_queue_wrap(context.get(), stream, place.c_str(), nullptr, &made));

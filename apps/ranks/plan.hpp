@@ -11,7 +11,7 @@ namespace apps {
 class Queue {
  public:
   /// stream null: a new queue at `place`.
-  Queue(thalweg::Context& context, const std::string& place, void* stream = nullptr);
+  Queue(const thalweg::Context& context, const std::string& place, void* stream = nullptr);
   tw_queue* get() const { return queue_.get(); }
   /// What was enqueued is done; throws how it failed.
   void synchronize() const { must(tw_queue_synchronize(get())); }

@@ -40,10 +40,10 @@ typedef void (*tw_reduce_function)(const void *from, void *inout, size_t count, 
 
 typedef struct tw_collective_options {
   size_t size;
-  uint32_t flags;           /* TW_COLLECTIVE_* */
-  uint32_t commutative;     /* TW_REDUCE_USER: 1: operands may change places; 0: they are applied in the order of ranks */
-  const char *algorithm;    /* by name, of all ranks; NULL: chosen by measured costs */
-  double scale;             /* TW_REDUCE_SCALED_SUM: what the sum is multiplied by */
+  uint32_t flags;            /* TW_COLLECTIVE_* */
+  uint32_t commutative;      /* TW_REDUCE_USER: 1: operands may change places; 0: they are applied in the order of ranks */
+  const char *algorithm;     /* by name, of all ranks; NULL: chosen by measured costs */
+  double scale;              /* TW_REDUCE_SCALED_SUM: what the sum is multiplied by */
   tw_reduce_function reduce; /* TW_REDUCE_USER: associative. Host memory only */
   void *reduce_arg;
   uint64_t timeout_ns; /* of a blocking call; 0: the group's */
@@ -56,7 +56,8 @@ typedef struct tw_collective_options {
   tw_signal *done;
   uint64_t done_value;
 } tw_collective_options;
-#define TW_COLLECTIVE_OPTIONS_INIT {sizeof(tw_collective_options), 0, 1, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+#define TW_COLLECTIVE_OPTIONS_INIT \
+  {sizeof(tw_collective_options), 0, 1, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
 
 /** No rank comes out before all have come in. */
 TW_CHECKED tw_status tw_barrier(tw_group *group, const tw_collective_options *options, tw_request *request);

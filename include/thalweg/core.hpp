@@ -356,6 +356,7 @@ class [[nodiscard]] Context {
     detail::check(tw_context_create(&options, &made));
     handle_ = detail::Handle<tw_context, tw_context_destroy>(made);
   }
+  explicit Context(tw_context* context) : handle_(context) {}
   [[nodiscard]] std::string info() const {
     return detail::text_of([this](char* to, size_t* length) { return tw_context_info(get(), to, length); });
   }
@@ -625,6 +626,7 @@ class [[nodiscard]] Worker {
     detail::check(tw_worker_create(context.get(), &options, &made));
     handle_ = detail::Handle<tw_worker, tw_worker_destroy>(made);
   }
+  explicit Worker(tw_worker* worker) : handle_(worker) {}
   unsigned progress() const noexcept { return tw_worker_progress(get()); }
   [[nodiscard]] tw_status wait(std::optional<std::chrono::nanoseconds> timeout = {}) const noexcept {
     return tw_worker_wait(get(), detail::nanoseconds(timeout));

@@ -43,6 +43,10 @@ class [[nodiscard]] MpiPeers {
   Window window(const Memory& memory, const tw_window_options& options = WindowOptions()) const {
     return Window(worker(), handles(), static_cast<uint32_t>(rank()), memory, exchange, state_.get(), options);
   }
+  /// Collective: the ranks as a group (thalweg/groups.h), whose messages travel over these connections. Ends before these peers.
+  Group group(const tw_group_options& options = GroupOptions()) const {
+    return Group(worker(), handles(), static_cast<uint32_t>(rank()), exchange, state_.get(), options);
+  }
   /// A tw_exchange whose argument is exchange_argument().
   [[nodiscard]] static tw_status exchange(void* arg, const void* mine, size_t length, void* values) noexcept {
     const auto bytes = static_cast<int>(length);

@@ -51,7 +51,7 @@ typedef struct tw_op_options {
   tw_remote_signal *signal;       /* put: touched when the data is there */
   uint64_t signal_value;
   tw_endpoint *source;  /* receive, probe: only from this endpoint */
-  tw_callback callback; /* from progress; may post, may not progress. The request is released afterwards */
+  tw_callback callback; /* from progress, none after TW_OK; may post, may not progress. The request is released afterwards */
   void *arg;            /* of the callback, completion queue or record */
   /* Stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it. */
   const void *after;

@@ -366,7 +366,7 @@ TW_CHECKED tw_status tw_request_cancel(tw_request request);
 /* --- tagged messages */
 TW_CHECKED tw_status tw_send(tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t tag,
                              const tw_op_options *options, tw_request *request);
-/** Matches messages whose tag equals tag in the bits of mask. request must not be NULL unless a callback is given. */
+/** Matches messages whose tag equals tag in the bits of mask. request may be NULL if the options say where its end is told. */
 TW_CHECKED tw_status tw_recv(tw_worker *worker, void *buffer, size_t length, uint64_t tag, uint64_t mask,
                              const tw_op_options *options, tw_request *request);
 /** Blocking forms: progress until done. */

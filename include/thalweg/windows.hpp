@@ -17,6 +17,7 @@ struct WindowOptions : tw_window_options {
 class [[nodiscard]] Window {
  public:
   Window() = default;
+  explicit Window(tw_window* window) : handle_(window) {}
   /// Collective: tw_window_create. endpoints has one entry a rank, the own one null; exchange null: arg is a tw_store.
   Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory,
          tw_exchange exchange, void* arg, const tw_window_options& options = WindowOptions()) {

@@ -39,6 +39,7 @@ NB_MODULE(_core, m) {
   py::bind_completions(m);
   py::bind_store(m);
   py::bind_window(m);
+  py::bind_group(m);
   py::bind_queue(m);
   py::bind_plan(m);
   py::bind_channel_end(m);

@@ -280,6 +280,7 @@ void bind_blocks(nb::module_& m);
 void bind_completions(nb::module_& m);
 void bind_store(nb::module_& m);
 void bind_window(nb::module_& m);
+void bind_group(nb::module_& m);
 void bind_queue(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_channel_end(nb::module_& m);

@@ -2,13 +2,12 @@
 // The C functions of the store.
 #include <thalweg/thalweg.h>
 
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
-#include "bootstrap/store.hpp"
+#include "bootstrap/launcher.hpp"
 #include "security/tls.hpp"
 
 using namespace thalweg::impl;
@@ -18,18 +17,6 @@ struct tw_store {
 };
 
 namespace {
-
-// What stays at TW_STORE_ENVIRONMENT: the variable's number, or otherwise.
-Status read_place(uint32_t given, const char* variable, uint32_t otherwise, uint32_t* out) {
-  const char* text = std::getenv(variable);
-  *out = given == TW_STORE_ENVIRONMENT ? otherwise : given;
-  if (given != TW_STORE_ENVIRONMENT || !text || !*text) return TW_OK;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, *out);
-  if (error == std::errc() && stop == end && *out != TW_STORE_ENVIRONMENT) return TW_OK;
-  return fail(TW_ERR_INVALID, "%s is \"%s\", which is no rank or count: set a number, or give it in tw_store_options", variable,
-              text);
-}
 
 Status read_options(const tw_store_options* given, StoreOptions* out) {
   tw_store_options options = TW_STORE_OPTIONS_INIT;

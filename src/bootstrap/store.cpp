@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all stores share: checks, and the collectives built on put and wait.
 //
-// Exchange number s of an epoch is one key per rank. A rank that has finished s + 1 knows that all ranks have finished s
+// Exchange number s of an epoch is one key per rank, and one in which rank 0 puts their values together. A rank that has finished s + 1 knows that all ranks have finished s
 // (they would not have put s + 1 otherwise), so it erases its own key of s: the store does not grow. The epoch counts how
 // often a rank has opened the store, so that a second opening never reads what the first one left.
 #include "bootstrap/store.hpp"
@@ -62,6 +62,10 @@ std::string Store::step_key(uint64_t step, uint32_t rank) const {
   return "thalweg/exchange/" + std::to_string(epoch_) + "/" + std::to_string(step) + "/" + std::to_string(rank);
 }
 
+std::string Store::gathered_key(uint64_t step) const {
+  return "thalweg/exchange/" + std::to_string(epoch_) + "/" + std::to_string(step) + "/all";
+}
+
 Status Store::enter_epoch() {
   if (epoch_ != 0) return TW_OK;
   const std::string key = "thalweg/epoch/" + std::to_string(options_.rank);
@@ -87,9 +91,41 @@ Status Store::missing(uint64_t step) {
     }
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
+  if (ranks.empty()) ranks = "0 (in time to pass on what the others gave)";
   return fail(TW_ERR_TIMED_OUT, "exchange or barrier %llu over the store %s: of %u ranks, %s did not come within %.1f s",
               static_cast<unsigned long long>(step), address_.c_str(), options_.count, ranks.c_str(),
               double(options_.timeout_ns) * 1e-9);
+}
+
+/// Rank 0: reads all ranks' values and puts them together, so that the others read one: 3 requests a rank instead of one a rank and rank.
+/// Of values that are too long for one, an empty text: each rank reads all then.
+Status Store::gather(uint64_t step, const Deadline& deadline) {
+  Bytes together, theirs;
+  bool fits = true;
+  for (uint32_t rank = 0; rank < options_.count; ++rank) {
+    if (const Status status = do_wait(step_key(step, rank), deadline, &theirs); is_error(status)) return status;
+    const auto length = static_cast<uint32_t>(theirs.size());
+    const auto* head = reinterpret_cast<const std::byte*>(&length);
+    fits = fits && together.size() + sizeof length + length <= kMaxValue;
+    if (!fits) continue;
+    together.insert(together.end(), head, head + sizeof length);
+    together.insert(together.end(), theirs.begin(), theirs.end());
+  }
+  if (!fits) together.clear();
+  return do_put(gathered_key(step), together.data(), together.size());
+}
+
+/// One rank's value, from what was put together (*at moves on), or its own key.
+Status Store::value_of(uint64_t step, uint32_t rank, const Bytes& together, size_t* at, const Deadline& deadline, Bytes* out) {
+  if (together.empty()) return do_wait(step_key(step, rank), deadline, out);
+  uint32_t length = 0;
+  if (together.size() - *at < sizeof length) return fail(TW_ERR_PROTOCOL, "the store %s holds a damaged exchange", address_.c_str());
+  std::memcpy(&length, together.data() + *at, sizeof length);
+  *at += sizeof length;
+  if (together.size() - *at < length) return fail(TW_ERR_PROTOCOL, "the store %s holds a damaged exchange", address_.c_str());
+  out->assign(together.begin() + static_cast<ptrdiff_t>(*at), together.begin() + static_cast<ptrdiff_t>(*at + length));
+  *at += length;
+  return TW_OK;
 }
 
 Status Store::exchange(const void* mine, size_t length, void* values) {
@@ -101,18 +137,22 @@ Status Store::exchange(const void* mine, size_t length, void* values) {
   const Deadline deadline(options_.timeout_ns);
   const uint64_t step = ++step_;
   if (const Status status = do_put(step_key(step, options_.rank), mine, length); is_error(status)) return status;
-  Bytes theirs;
-  for (uint32_t rank = 0; rank < options_.count; ++rank) {
-    const Status status = do_wait(step_key(step, rank), deadline, &theirs);
-    if (status == TW_ERR_TIMED_OUT) return missing(step);
-    if (is_error(status)) return status;
-    if (theirs.size() != length) {
-      return fail(TW_ERR_INVALID, "exchange: rank %u gave %zu bytes and rank %u %zu; all give the same length", rank,
-                  theirs.size(), options_.rank, length);
+  Status status = options_.rank == 0 ? gather(step, deadline) : Status{TW_OK};
+  Bytes together, theirs;
+  if (!is_error(status)) status = do_wait(gathered_key(step), deadline, &together);
+  size_t at = 0;
+  for (uint32_t rank = 0; rank < options_.count && !is_error(status); ++rank) {
+    status = value_of(step, rank, together, &at, deadline, &theirs);
+    if (!is_error(status) && theirs.size() != length) {
+      status = fail(TW_ERR_INVALID, "exchange: rank %u gave %zu bytes and rank %u %zu; all give the same length", rank,
+                    theirs.size(), options_.rank, length);
     }
-    if (length) std::memcpy(static_cast<std::byte*>(values) + size_t(rank) * length, theirs.data(), length);
+    if (!is_error(status) && length != 0) std::memcpy(static_cast<std::byte*>(values) + size_t(rank) * length, theirs.data(), length);
   }
-  return step > 1 ? do_erase(step_key(step - 1, options_.rank)) : TW_OK;
+  if (status == TW_ERR_TIMED_OUT) return missing(step);
+  if (is_error(status) || step == 1) return status;
+  status = do_erase(step_key(step - 1, options_.rank));
+  return options_.rank == 0 && !is_error(status) ? do_erase(gathered_key(step - 1)) : status;
 }
 
 Status Store::barrier() { return exchange(nullptr, 0, nullptr); }

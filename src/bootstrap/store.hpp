@@ -62,6 +62,9 @@ class Store {
   Status check(const std::string& key) const;
   Status enter_epoch();
   std::string step_key(uint64_t step, uint32_t rank) const;
+  std::string gathered_key(uint64_t step) const;
+  Status gather(uint64_t step, const Deadline& deadline);
+  Status value_of(uint64_t step, uint32_t rank, const Bytes& together, size_t* at, const Deadline& deadline, Bytes* out);
   Status missing(uint64_t step);
   std::mutex exchange_mutex_;
   uint64_t epoch_ = 0;  // how many times this rank has opened this store for exchanges; 0: not asked yet

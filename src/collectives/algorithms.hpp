@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms: each writes what one rank does in a collective, and all ranks' schedules together are it. One file each. Every
-// schedule combines the same operands in the same order whenever it runs; what depends on more than rank, size and count says so.
+// The algorithms: each writes what one rank does in a collective, and all ranks' schedules together are it. One file each.
+// Every schedule combines the same operands in the same order whenever it runs; what depends on more than rank, size and count
+// says so.
 #pragma once
 #include "collectives/schedule.hpp"
 
@@ -15,7 +16,7 @@ struct Algorithm {
   bool applies(const Collective& collective) const { return why_not(collective) == nullptr; }
 };
 
-/// All of a kind; the first ones come without conditions but for v forms.
+/// All of a kind, the simpler ones first; one at least has no condition.
 std::span<const Algorithm> algorithms_of(CollectiveKind kind);
 /// By name, as users say it. Fails if there is none, or it cannot do this.
 Status find_algorithm(const Collective& collective, const char* name, const Algorithm** out);

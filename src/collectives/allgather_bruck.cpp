@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // In round k each rank sends all blocks that it has to the one 2^k before it, up to n in all: ceil(log2 n) rounds for any n.
 // J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All Communications in Multiport
-// Message-Passing Systems", 1997. Blocks go to their places at once, and only those around the end of the buffer by way of scratch
-// memory.
+// Message-Passing Systems", 1997. Blocks go to their places at once, and only those around the end of the buffer by way of
+// scratch memory.
 #include <algorithm>
 
 #include "collectives/algorithms.hpp"

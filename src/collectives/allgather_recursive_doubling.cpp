@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In round k each rank exchanges all blocks that it has with the one whose number differs in bit k: log2 n rounds, for powers of two.
+// In round k each rank exchanges all blocks that it has with the one whose number differs in bit k: log2 n rounds, for powers
+// of two.
 #include "collectives/algorithms.hpp"
 #include "collectives/blocks.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive halving, then recursive doubling: in round k each rank exchanges half of the range that it still sums with the one whose
-// number differs in bit k, and then gathers the ranges in the opposite order. 2 log2 n rounds, and 2 bytes sent for each of the
-// message. Nearest ranks first, so the order is that of the ranks. R. Rabenseifner, "Optimization of Collective Reduction
-// Operations", 2004.
+// Recursive halving, then recursive doubling: in round k each rank exchanges half of the range that it still sums with the one
+// whose number differs in bit k, and then gathers the ranges in the opposite order. 2 log2 n rounds, and 2 bytes sent for each
+// of the message. Nearest ranks first, so the order is that of the ranks. R. Rabenseifner, "Optimization of Collective
+// Reduction Operations", 2004.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 

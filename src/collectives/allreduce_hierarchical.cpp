@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Within each host first, across hosts second. By leaders: the first rank of each host combines its host's inputs, the leaders run
-// recursive doubling, and each sends its host the sum: short messages. By blocks: each rank combines one block of its host's inputs,
-// the ranks with the same block run a ring, or halving and doubling, and the host gathers the blocks: long ones; each byte crosses
-// hosts twice, by all ranks at once. After Horovod's hierarchical allreduce.
+// Within each host first, across hosts second. By leaders: the first rank of each host combines its host's inputs, the leaders
+// run recursive doubling, and each sends its host the sum: short messages. By blocks: each rank combines one block of its
+// host's inputs, the ranks with the same block run a ring, or halving and doubling, and the host gathers the blocks: long ones;
+// each byte crosses hosts twice, by all ranks at once. After Horovod's hierarchical allreduce.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank sends its input to all others, and combines all by one reduction in rank order: one hop, for the shortest messages; as
-// NVLS-less one-shot kernels do (TensorRT-LLM, vLLM).
+// Each rank sends its input to all others, and combines all by one reduction in rank order: one hop, for the shortest messages.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In round k each rank exchanges its sum with the one whose number differs in bit k: log2 n rounds of all bytes, for short messages.
-// The lower rank's sum comes first on both sides, so the order is that of the ranks, and all get the same bits. R. Thakur,
-// R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+// In round k each rank exchanges its sum with the one whose number differs in bit k: log2 n rounds of all bytes, for short
+// messages. The lower rank's sum comes first on both sides, so the order is that of the ranks, and all get the same bits. R.
+// Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduce-scatter by a ring, then an allgather by it: 2 (n - 1) rounds of a block, neighbours only, and 2 bytes sent for each of the
-// message. Two rings: each half of the message in another direction, where a link carries both at full speed. P. Patarasuk, X. Yuan,
-// "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations", 2009.
+// A reduce-scatter by a ring, then an allgather by it: 2 (n - 1) rounds of a block, neighbours only, and 2 bytes sent for each
+// of the message. Two rings: each half of the message in another direction, where a link carries both at full speed. P.
+// Patarasuk, X. Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations", 2009.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store and forward: a block that has to go a distance of i ranks goes there digit by digit of i, in base radix; blocks of the same
-// digit travel as one message. About log_radix n rounds of radix - 1 messages that run at once, for short blocks: a larger radix
-// sends each block fewer times. J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All
-// Communications in Multiport Message-Passing Systems", 1997. Blocks are packed from where they came to, without a rotation.
+// Store and forward: a block that has to go a distance of i ranks goes there digit by digit of i, in base radix; blocks of the
+// same digit travel as one message. About log_radix n rounds of radix - 1 messages that run at once, for short blocks: a larger
+// radix sends each block fewer times. J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for
+// All-to-All Communications in Multiport Message-Passing Systems", 1997. Blocks are packed from where they came to, without a
+// rotation.
 #include "collectives/algorithms.hpp"
 #include "collectives/blocks.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In round i each rank sends to the i-th one behind it and receives from the i-th one before it, once its round before that is over:
-// n - 1 rounds, each link of a full crossbar used by one message at a time. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
-// Collective Communication Operations in MPICH", 2005.
+// In round i each rank sends to the i-th one behind it and receives from the i-th one before it, once its round before that is
+// over: n - 1 rounds, each link of a full crossbar used by one message at a time. R. Thakur, R. Rabenseifner, W. Gropp,
+// "Optimization of Collective Communication Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/alltoall_sources.hpp"
 

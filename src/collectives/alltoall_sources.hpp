@@ -5,7 +5,8 @@
 
 namespace thalweg::impl {
 
-/// Of other ranks: in place, copies in scratch memory, as what is received replaces the blocks. The own one: copied to its place.
+/// Of other ranks: in place, copies in scratch memory, as what is received replaces the blocks. The own one: copied to its
+/// place.
 inline Blocks alltoall_sources(Writer& w, const Collective& c, const Blocks& to) {
   Blocks from = input_blocks(c);
   if (!c.in_place) {

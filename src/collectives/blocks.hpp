@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What algorithms share to name buffers and ranks: blocks of a buffer, one of each rank, and teams: some of the ranks, in an order.
+// What algorithms share to name buffers and ranks: blocks of a buffer, one of each rank, and teams: some of the ranks, in an
+// order.
 #pragma once
 #include "collectives/writer.hpp"
 

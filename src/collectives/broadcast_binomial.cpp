@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A binomial tree: who has the data sends it to ever nearer ranks, half the ranks that are left each time; ceil(log2 n) rounds. Long
-// messages pass through it in chunks. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
-// MPICH", 2005.
+// A binomial tree: who has the data sends it to ever nearer ranks, half the ranks that are left each time; ceil(log2 n) rounds.
+// Long messages pass through it in chunks. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
+// Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/blocks.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chain from the root on, through which chunks follow each other: each rank receives and sends all bytes once, whatever the number
-// of ranks; as Open MPI's pipeline.
+// A chain from the root on, through which chunks follow each other: each rank receives and sends all bytes once, whatever the
+// number of ranks; as Open MPI's pipeline.
 #include "collectives/algorithms.hpp"
 #include "collectives/blocks.hpp"
 

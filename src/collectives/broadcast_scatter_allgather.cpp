@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A binomial scatter of blocks, then an allgather of them by a ring, without what a rank has already: long messages in 2 bytes sent
-// for each of the message. M. Barnett, D. Payne, R. van de Geijn, J. Watts, "Broadcasting on Meshes with Worm-Hole Routing", 1996.
+// A binomial scatter of blocks, then an allgather of them by a ring, without what a rank has already: long messages in 2 bytes
+// sent for each of the message. M. Barnett, D. Payne, R. van de Geijn, J. Watts, "Broadcasting on Meshes with Worm-Hole
+// Routing", 1996.
 #include <algorithm>
 
 #include "collectives/algorithms.hpp"

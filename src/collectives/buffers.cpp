@@ -17,7 +17,8 @@ constexpr uint64_t kSmallest = 4096;
 
 Status allocate_device(Device& device, uint64_t length, DeviceAllocation* out, BufferInfo* info) {
   MemoryPlace place;
-  if (Status s = parse_place((std::string(device.name()) + ":" + std::to_string(device.ordinal())).c_str(), &place); is_error(s))
+  if (Status s = parse_place((std::string(device.name()) + ":" + std::to_string(device.ordinal())).c_str(), &place);
+      is_error(s))
     return s;
   if (Status s = DeviceAllocation::allocate(device, place.kind, length, out); is_error(s)) return s;
   return find_device(out->address(), length, info);

@@ -16,8 +16,6 @@ namespace {
 constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
 constexpr uint64_t kGrace = 2 * kSecond;
 
-// ------------------------------------------------------------------------------------------------ checks
-
 Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options) {
   if (call.rooted && call.what.root >= group.size)
     return fail(TW_ERR_INVALID, "%s: there is no rank %u to be the root: the group has %u ranks", call.name, call.what.root,
@@ -35,89 +33,6 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
   return TW_OK;
 }
 
-bool placed(const Side& side) { return side.address == TW_IN_PLACE; }
-
-/// Bytes of `blocks` blocks, or of the counts.
-Status extent_of(const Call& call, const Counts& counts, uint64_t blocks, uint64_t* out) {
-  uint64_t elements = 0;
-  const bool too_many = counts.given() ? (elements = counts.extent(), false)
-                                       : __builtin_mul_overflow(call.what.count, blocks, &elements);
-  if (too_many || __builtin_mul_overflow(elements, uint64_t{element_size(call.type)}, out) || *out > UINT64_MAX / 2)
-    return fail(TW_ERR_INVALID, "%s: more elements than there can be", call.name);
-  return TW_OK;
-}
-
-Status check_side(const Call& call, const Side& side, uint64_t bytes) {
-  if (placed(side)) {
-    if (side.may_be_placed) return TW_OK;
-    return fail(TW_ERR_INVALID, "%s: %s cannot be TW_IN_PLACE here", call.name, side.name);
-  }
-  if (side.address == nullptr && bytes != 0) return fail(TW_ERR_INVALID, "%s: %s is NULL", call.name, side.name);
-  if (reinterpret_cast<uintptr_t>(side.address) % element_size(call.type) != 0)
-    return fail(TW_ERR_MISALIGNED, "%s: %s is not aligned to elements of %s", call.name, side.name, type_name(call.type));
-  return TW_OK;
-}
-
-Status refuse_overlap(const Call& call, uint64_t sent, uint64_t received) {
-  const auto from = reinterpret_cast<uintptr_t>(call.send.address), to = reinterpret_cast<uintptr_t>(call.recv.address);
-  if (sent == 0 || received == 0 || from + sent <= to || to + received <= from) return TW_OK;
-  return fail(TW_ERR_INVALID, "%s: send and recv overlap: pass TW_IN_PLACE, or other buffers", call.name);
-}
-
-// ------------------------------------------------------------------------------------------------ what steps use
-
-uint64_t offset_of(const Call& call, const Counts& counts, uint32_t rank) {
-  return (counts.given() ? counts.offsets[rank] : call.what.count * rank) * element_size(call.type);
-}
-
-/// The buffers; in place: what the algorithms read and write then, and the same memory under its other name, too.
-Status bind(const tw_group& group, Call& call, Bound* out) {
-  uint64_t sent = 0, received = 0;
-  const bool whole_output = call.what.kind == CollectiveKind::reduce_scatter && placed(call.send);
-  if (Status s = extent_of(call, call.sent, call.send_blocks, &sent); is_error(s)) return s;
-  if (Status s = extent_of(call, call.received, whole_output ? group.size : call.recv_blocks, &received); is_error(s)) return s;
-  if (call.what.kind == CollectiveKind::reduce_scatter && call.received.given()) {
-    sent = received;
-    if (!whole_output) received = call.received.counts[group.rank] * element_size(call.type);
-  }
-  if (call.what.kind == CollectiveKind::allgather && call.received.given())
-    sent = call.received.counts[group.rank] * element_size(call.type);
-  if (call.what.counts_at_root && group.rank == call.what.root) {
-    const bool gather = call.what.kind == CollectiveKind::gather;
-    const uint64_t own = (gather ? call.received : call.sent).counts[group.rank];
-    if (own != call.what.count && !placed(gather ? call.send : call.recv))
-      return fail(TW_ERR_INVALID, "%s: the root's own count is %llu, and its entry of counts %llu", call.name,
-                  static_cast<unsigned long long>(call.what.count), static_cast<unsigned long long>(own));
-  }
-  if (!call.send.used) sent = 0;
-  if (!call.recv.used) received = 0;
-  for (const auto& [side, bytes] : {std::pair{&call.send, sent}, std::pair{&call.recv, received}}) {
-    if (!side->used) continue;
-    if (Status s = check_side(call, *side, bytes); is_error(s)) return s;
-  }
-  const bool send_placed = call.send.used && placed(call.send), recv_placed = call.recv.used && placed(call.recv);
-  if (!send_placed && !recv_placed && call.send.used && call.recv.used) {
-    if (Status s = refuse_overlap(call, sent, received); is_error(s)) return s;
-  }
-  if (!send_placed && call.send.used) {
-    if (Status s = describe_buffer(call.send.address, sent, &out->input); is_error(s)) return s;
-  }
-  if (!recv_placed && call.recv.used) {
-    if (Status s = describe_buffer(call.recv.address, received, &out->output); is_error(s)) return s;
-  }
-  const auto alias = [&](const Buffer& whole, const Counts& counts) {
-    Buffer own = whole;
-    const bool gathers = call.what.kind == CollectiveKind::allgather || call.what.kind == CollectiveKind::gather || recv_placed;
-    if (gathers) own.address += offset_of(call, counts, group.rank);
-    return own;
-  };
-  if (send_placed) out->input = alias(out->output, call.received);
-  if (recv_placed) out->output = alias(out->input, call.sent);
-  if (call.what.kind == CollectiveKind::broadcast) out->input = out->output;
-  call.what.in_place = send_placed || recv_placed || call.what.kind == CollectiveKind::broadcast;
-  return TW_OK;
-}
-
 /// The device that combines elements, and has the scratch memory.
 Status place_task(const Call& call, CollectiveTask* task) {
   const Buffer &input = task->bound.input, &output = task->bound.output;
@@ -125,8 +40,7 @@ Status place_task(const Call& call, CollectiveTask* task) {
   if (!in && !out) return TW_OK;
   task->device = out ? output.info.device : input.info.device;
   if (!call.reduces) return TW_OK;
-  const bool apart = (input.length != 0 && output.length != 0) &&
-                     (in != out || input.info.device != output.info.device);
+  const bool apart = (input.length != 0 && output.length != 0) && (in != out || input.info.device != output.info.device);
   if (apart)
     return fail(TW_ERR_UNSUPPORTED, "%s: one buffer is a device's, and the other one is not: copy one to where the other is",
                 call.name);
@@ -165,7 +79,7 @@ uint64_t scaled_elements(const tw_group& group, const Call& call, const Operatio
 Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
-  if (Status s = bind(group, call, &task->bound); is_error(s)) return s;
+  if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
   describe(group, call, options, task);
@@ -183,8 +97,9 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
     const Engine::Guard guard(all.engine());
     uint32_t rank = kNoRank;
     const std::string missing = run.missing(&rank);
-    all.fail(TW_ERR_TIMED_OUT, rank,
-             std::string(name) + ": nothing came from " + missing + " within " + std::to_string(limit_ns / kMillisecond) + " ms");
+    all.fail(
+        TW_ERR_TIMED_OUT, rank,
+        std::string(name) + ": nothing came from " + missing + " within " + std::to_string(limit_ns / kMillisecond) + " ms");
   }
   if (!run.over() && is_error(worker.wait_until(over, kGrace))) {
     const Engine::Guard guard(all.engine());
@@ -236,27 +151,6 @@ Status run_with(Collectives& all, CollectiveTask task, const Completion& complet
 }
 
 }  // namespace
-
-uint64_t Counts::extent() const {
-  uint64_t end = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] != 0) end = std::max(end, offsets[i] + counts[i]);
-  }
-  return end;
-}
-
-Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out) {
-  if (counts == nullptr) return fail(TW_ERR_INVALID, "%s is NULL: it has an entry for each of the %u ranks", name, size);
-  out->counts.assign(counts, counts + size);
-  out->offsets.resize(size);
-  uint64_t at = 0;
-  for (uint32_t i = 0; i < size; ++i) {
-    out->offsets[i] = offsets != nullptr ? offsets[i] : at;
-    if (__builtin_add_overflow(at, out->counts[i], &at) || out->offsets[i] > UINT64_MAX / 16 || at > UINT64_MAX / 16)
-      return fail(TW_ERR_INVALID, "%s[%u] and what is before it are more elements than there can be", name, i);
-  }
-  return TW_OK;
-}
 
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request) {
   if (request != nullptr) *request = TW_REQUEST_NONE;

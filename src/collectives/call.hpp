@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "collectives/buffers.hpp"
 #include "collectives/elements.hpp"
 #include "collectives/schedule.hpp"
 #include "groups/group.hpp"
@@ -14,7 +15,7 @@ namespace thalweg::impl {
 /// A buffer of the call.
 struct Side {
   const void* address = nullptr;
-  bool used = false;          // by this rank
+  bool used = false;           // by this rank
   bool may_be_placed = false;  // TW_IN_PLACE is allowed
   const char* name = "";
 };
@@ -43,6 +44,8 @@ struct Call {
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.
 Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out);
 
+/// What steps read and write, and call.what.in_place; refuses what makes no sense. (call_buffers.cpp)
+Status bind_buffers(const tw_group& group, Call& call, Bound* out);
 /// Checks all and begins; a blocking one ends here, too. Under no lock.
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request);
 

@@ -2,6 +2,12 @@
 #include "collectives/choose.hpp"
 
 namespace thalweg::impl {
+namespace {
+
+/// A later one of the table, which does more for the same, has to be that much faster: predictions are not that good.
+constexpr double kFaster = 0.97;
+
+}  // namespace
 
 std::vector<Candidate> candidates(const Collective& c, const CollectiveCosts& measured) {
   const CollectiveCosts costs = c.repeatable ? CollectiveCosts{} : measured;
@@ -11,7 +17,7 @@ std::vector<Candidate> candidates(const Collective& c, const CollectiveCosts& me
     Candidate& each = all.emplace_back(Candidate{&algorithm, algorithm.why_not(c)});
     if (each.why_not != nullptr) continue;
     each.ns = predicted_ns(algorithm, c, costs);
-    if (best == SIZE_MAX || each.ns < all[best].ns) best = all.size() - 1;
+    if (best == SIZE_MAX || each.ns < kFaster * all[best].ns) best = all.size() - 1;
   }
   all[best].chosen = true;  // one of each kind has no condition
   return all;

@@ -11,12 +11,12 @@ struct Candidate {
   double ns = 0;                  // predicted
   bool chosen = false;
 };
-/// All of the kind, with one chosen. A repeatable collective's are predicted by the built-in costs, since a measurement must not
-/// change its order.
+/// All of the kind, with one chosen. A repeatable collective's are predicted by the built-in costs, since a measurement must
+/// not change its order.
 std::vector<Candidate> candidates(const Collective& collective, const CollectiveCosts& costs);
 
-/// The same on all ranks, if the costs are. Takes as long as to write all ranks' schedules of all candidates: what calls it often
-/// keeps its answers.
+/// The same on all ranks, if the costs are. Takes as long as to write all ranks' schedules of all candidates: what calls it
+/// often keeps its answers.
 const Algorithm* choose(const Collective& collective, const CollectiveCosts& costs);
 
 }  // namespace thalweg::impl

@@ -29,7 +29,11 @@ bool bitwise(uint32_t op) { return op == TW_REDUCE_AND || op == TW_REDUCE_OR || 
 
 template <class Element>
 void reduce_small(ReduceOp op, uint64_t to, std::span<const uint64_t> sources, uint64_t count) {
-  const device::Reduction what{ElementType::uint8, op, static_cast<device::u32>(sources.size()), false, to,
+  const device::Reduction what{ElementType::uint8,
+                               op,
+                               static_cast<device::u32>(sources.size()),
+                               false,
+                               to,
                                reinterpret_cast<const device::u64*>(sources.data())};
   device::reduce_type<Element>(device::DirectMachine(), 0, 1, what, {0, count});
 }
@@ -59,8 +63,8 @@ void reduce_from(uint64_t first, const Operation& what, uint32_t op, uint64_t to
 void reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room) {
   const uint64_t bytes = count * element_size(what.type);
   const auto address = [&](size_t i) { return reinterpret_cast<const std::byte*>(sources[i]); };
-  const bool apart = std::none_of(sources.begin() + 1, sources.end(),
-                                  [&](uint64_t one) { return one == reinterpret_cast<uint64_t>(to); });
+  const bool apart =
+      std::none_of(sources.begin() + 1, sources.end(), [&](uint64_t one) { return one == reinterpret_cast<uint64_t>(to); });
   std::byte* sum = to;
   if (!apart) {
     room.resize(std::max<size_t>(room.size(), bytes));
@@ -95,8 +99,9 @@ bool scales(const Operation& what) { return step_op(what.op) != what.op; }
 Status check_operation(const Operation& what) {
   if (what.op > TW_REDUCE_USER) return fail(TW_ERR_INVALID, "operation %u is not one of TW_REDUCE_*", what.op);
   if ((what.op == TW_REDUCE_USER) != (what.reduce != nullptr))
-    return fail(TW_ERR_INVALID, what.reduce == nullptr ? "TW_REDUCE_USER needs the function in the options' `reduce`"
-                                                       : "the options name a function, and the operation is not TW_REDUCE_USER");
+    return fail(TW_ERR_INVALID, what.reduce == nullptr
+                                    ? "TW_REDUCE_USER needs the function in the options' `reduce`"
+                                    : "the options name a function, and the operation is not TW_REDUCE_USER");
   if (what.scale != 0 && what.op != TW_REDUCE_SCALED_SUM)
     return fail(TW_ERR_INVALID, "the options have a scale, and the operation is not TW_REDUCE_SCALED_SUM");
   if (what.op == TW_REDUCE_USER) return TW_OK;

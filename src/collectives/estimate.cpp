@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overview. A Model has the schedules of all ranks, and runs them by events: a step becomes ready when what it names is over, and
-// ready steps are taken in the order of their times. A send is over when its bytes are out; they are there at the same time.
+// Overview. A Model has the schedules of all ranks, and runs them by events: a step becomes ready when what it names is over,
+// and ready steps are taken in the order of their times. A send is over when its bytes are out; they are there at the same
+// time.
 //
-// Of many ranks that all do the same, three are modelled, each alone: its k-th receive gets what its own k-th send would send, at the
-// time of that. Where that send waits for the receive, the message is taken to be sent when the receive is ready.
+// Of many ranks that all do the same, three are modelled, each alone and with blocks of one length: its k-th receive gets what
+// its own k-th send would send, at the time of that. Where that send waits for the receive, the message is taken to be sent
+// when the receive is ready.
 #include "collectives/estimate.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <queue>
 #include <unordered_map>
 
@@ -15,8 +18,8 @@
 namespace thalweg::impl {
 namespace {
 
-/// As many are modelled together.
-constexpr uint32_t kFewRanks = 16;
+/// As many are modelled together; of several hosts more, since their ranks do different things.
+constexpr uint32_t kFewRanks = 16, kFewOfHosts = 64;
 
 struct At {
   uint32_t rank = UINT32_MAX, step = 0;
@@ -42,11 +45,17 @@ struct RankState {
   std::vector<StepState> steps;
   double sends = 0, recvs = 0, cpu = 0;  // free from then on
 };
+/// What the ranks of a host share: its way to others.
+struct HostState {
+  double out = 0, in = 0;  // free from then on
+};
 
 class Model {
  public:
   Model(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs)
-      : algorithm_(algorithm), collective_(collective), costs_(costs) {}
+      : algorithm_(algorithm), collective_(collective), costs_(costs) {
+    if (collective.ranks_per_host != 0) hosts_.resize(collective.size / collective.ranks_per_host + 1);
+  }
   double all_ranks() {
     for (uint32_t rank = 0; rank < collective_.size; ++rank) add(rank);
     match_all();
@@ -83,6 +92,7 @@ class Model {
   const Algorithm& algorithm_;
   Collective collective_;
   const CollectiveCosts& costs_;
+  std::vector<HostState> hosts_;
   std::vector<RankState> ranks_;
   std::vector<uint32_t> numbers_;  // of ranks_
   std::priority_queue<Event> events_;
@@ -171,8 +181,14 @@ void Model::begin(const Event& event) {
     if (state.arrived >= 0) receive(event.at);
   } else if (step.verb == StepVerb::send) {
     double& free = sends(rank);
-    free = std::max(event.time, free) + message(number, step.peer) / 2 + bytes(number, step.peer, step.from.length);
-    const double sent = free;
+    double begins = std::max(event.time, free);
+    const double length_ns = bytes(number, step.peer, step.from.length);
+    if (far(number, step.peer)) {
+      double& out = hosts_[number / collective_.ranks_per_host].out;
+      begins = std::max(begins, out);
+      out = begins + length_ns;
+    }
+    const double sent = free = begins + message(number, step.peer) / 2 + length_ns;
     if (state.match.rank != UINT32_MAX) {
       StepState& there = ranks_[state.match.rank].steps[state.match.step];
       if (there.arrived < 0) there.arrived = sent;
@@ -193,8 +209,13 @@ void Model::receive(At at) {
   const CollectiveStep& step = rank.schedule.steps[at.step];
   const uint32_t number = numbers_[at.rank];
   double& free = recvs(rank);
-  const double bytes_there = std::max({state.arrived, state.ready, free + bytes(number, step.peer, step.to.length)});
-  free = bytes_there + message(number, step.peer) / 2;
+  const double length_ns = bytes(number, step.peer, step.to.length);
+  double there = std::max({state.arrived, state.ready, free + length_ns});
+  if (far(number, step.peer)) {
+    double& in = hosts_[number / collective_.ranks_per_host].in;
+    in = there = std::max(there, in + length_ns);
+  }
+  free = there + message(number, step.peer) / 2;
   state.posted = false;
   end(at, free);
 }
@@ -211,8 +232,12 @@ void Model::end(At at, double time) {
 
 /// What all ranks know.
 Collective as_all_see_it(Collective c) {
-  if (has_root(c.kind) || c.repeatable) c.in_place = false;
-  if (c.repeatable) c.root = 0;
+  if (has_root(c.kind)) c.in_place = false;
+  if (c.repeatable) {  // rank, size and count alone
+    c.root = c.ranks_per_host = 0;
+    c.in_place = false;
+    c.chunk = Collective{}.chunk;
+  }
   if (c.kind == CollectiveKind::alltoall || c.counts_at_root) {
     c.send_counts = c.send_offsets = c.recv_counts = c.recv_offsets = nullptr;
     c.counts_at_root = false;
@@ -221,13 +246,22 @@ Collective as_all_see_it(Collective c) {
   return c;
 }
 
+/// With blocks of one length, so that all ranks do the same.
+Collective with_equal_blocks(Collective c) {
+  if (c.recv_counts != nullptr) c.count = std::accumulate(c.recv_counts, c.recv_counts + c.size, uint64_t{0}) / c.size;
+  c.send_counts = c.recv_counts = nullptr;
+  if (c.kind == CollectiveKind::allreduce) c.count = (c.count + c.size - 1) / c.size * c.size;
+  return c;
+}
+
 }  // namespace
 
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs) {
-  const Collective c = as_all_see_it(collective);
+  Collective c = as_all_see_it(collective);
   if (algorithm.write == nullptr) return direct_ns(c, costs);
   const bool alike = !has_root(c.kind) && c.kind != CollectiveKind::scan && c.kind != CollectiveKind::exclusive_scan;
-  if (!alike || c.size <= kFewRanks) return Model(algorithm, c, costs).all_ranks();
+  if (!alike || c.size <= (c.ranks_per_host == 0 ? kFewRanks : kFewOfHosts)) return Model(algorithm, c, costs).all_ranks();
+  c = with_equal_blocks(c);
   double most = 0;
   for (uint32_t rank : {0u, 1u, c.size - 1}) most = std::max(most, Model(algorithm, c, costs).alone(rank));
   return most;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a collective takes by an algorithm: its schedules, run by a model of the ranks. Each rank sends, and receives, one message
-// after the other, and its CPU does one reduction or copy after the other.
+// How long a collective takes by an algorithm: its schedules, run by a model of the ranks. Each rank sends, and receives, one
+// message after the other, and its CPU does one reduction or copy after the other.
 #pragma once
 #include "collectives/algorithms.hpp"
 
@@ -12,9 +12,9 @@ struct CollectiveCosts {
   double byte_ns = 0.1;
   double reduce_byte_ns = 0.1;  // for each source but the first
   double copy_byte_ns = 0.05;
-  double step_ns = 40;             // a reduction or copy, without bytes
-  double scratch_byte_ns = 0.02;   // of scratch memory, which has to be had
-  double host_message_ns = 0;      // between hosts, where ranks_per_host says which; 0: as within one
+  double step_ns = 40;            // a reduction or copy, without bytes
+  double scratch_byte_ns = 0.02;  // of scratch memory, which has to be had
+  double host_message_ns = 0;     // between hosts, where ranks_per_host says which; 0: as within one
   double host_byte_ns = 0;
   bool cpu_moves = false;  // the CPU that reduces moves what is sent and received, too
 };

@@ -16,7 +16,7 @@ struct Float8 {
   using Accumulated = float;
   static constexpr int kBias = (1 << (E - 1)) - 1;
   static constexpr bool kInfinity = E == 5;
-  static constexpr unsigned kTop = (1u << (E + M)) - 1;                        // all bits but the sign
+  static constexpr unsigned kTop = (1u << (E + M)) - 1;                          // all bits but the sign
   static constexpr unsigned kLargest = kInfinity ? kTop - (1u << M) : kTop - 1;  // finite
   static constexpr unsigned kNan = kTop;
 

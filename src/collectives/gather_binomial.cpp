@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A binomial tree towards the root: each rank sends its children's blocks behind its own, by one message; ceil(log2 n) rounds, for
-// short blocks. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+// A binomial tree towards the root: each rank sends its children's blocks behind its own, by one message; ceil(log2 n) rounds,
+// for short blocks. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
 #include <algorithm>
 
 #include "collectives/algorithms.hpp"

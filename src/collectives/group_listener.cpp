@@ -34,7 +34,7 @@ void GroupListener::close() {
   owner_ = nullptr;
   if (request_ == TW_REQUEST_NONE) {
     delete this;
-  } else {
+  } else if (!drops_) {
     (void)engine_.cancel(request_);  // its end deletes it
   }
 }
@@ -43,8 +43,8 @@ void GroupListener::on_end(void* arg, tw_request, Status status, const tw_recv_i
   auto* const self = static_cast<GroupListener*>(arg);
   const Engine::Guard guard(self->engine_);
   self->request_ = TW_REQUEST_NONE;
-  if (self->owner_ == nullptr) return delete self;
   if (self->drops_ && (status == TW_OK || status == TW_ERR_TRUNCATED)) return self->post();
+  if (self->owner_ == nullptr) return delete self;
   if (!self->drops_ && !is_error(status)) self->owner_->given_up(self->message_, info->length);
 }
 

@@ -16,7 +16,7 @@ class GroupListener {
  public:
   /// drops: messages of any number, of which nothing is kept; else one GiveUp.
   static GroupListener* open(Collectives& owner, uint64_t tag, bool drops);
-  /// The owner ends.
+  /// The owner ends. One that drops goes on until the worker ends: what nobody takes would hold up the senders' credits.
   void close();
 
  private:

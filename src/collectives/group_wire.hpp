@@ -24,16 +24,12 @@ struct CalledThing {
   uint32_t count = 0;  // both: the lowest bits; count of the v forms: 0
 };
 constexpr uint64_t pack(const CalledThing& one) {
-  return (one.kind & 15u) | (one.type & 15u) << 4 | (one.op & 15u) << 8 | (one.algorithm & 15u) << 12 | uint64_t{one.root} << 16 |
-         uint64_t{one.count} << 32;
+  return (one.kind & 15u) | (one.type & 15u) << 4 | (one.op & 15u) << 8 | (one.algorithm & 15u) << 12 |
+         uint64_t{one.root} << 16 | uint64_t{one.count} << 32;
 }
 constexpr CalledThing unpack_called(uint64_t word) {
-  return {static_cast<uint8_t>(word & 15),
-          static_cast<uint8_t>(word >> 4 & 15),
-          static_cast<uint8_t>(word >> 8 & 15),
-          static_cast<uint8_t>(word >> 12 & 15),
-          static_cast<uint16_t>(word >> 16),
-          static_cast<uint32_t>(word >> 32)};
+  return {static_cast<uint8_t>(word & 15),       static_cast<uint8_t>(word >> 4 & 15), static_cast<uint8_t>(word >> 8 & 15),
+          static_cast<uint8_t>(word >> 12 & 15), static_cast<uint16_t>(word >> 16),    static_cast<uint32_t>(word >> 32)};
 }
 
 /// To all ranks, once: the group has failed at `rank`.

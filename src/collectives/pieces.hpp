@@ -5,8 +5,8 @@
 
 namespace thalweg::impl {
 
-/// Where the number of ranks has to be a power of two: the first ones by pairs, of which the even one gives its part to the odd one
-/// and sits out, so that the order of the parts is that of the ranks.
+/// Where the number of ranks has to be a power of two: the first ones by pairs, of which the even one gives its part to the odd
+/// one and sits out, so that the order of the parts is that of the ranks.
 struct Fold {
   Team team;  // without those that sit out
   bool folded = false, sits_out = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A binomial tree towards the root, in which each rank combines what its children send with its own input; ceil(log2 n) rounds. Each
-// sum is of neighbours; where that order counts the tree begins at rank 0, which sends the sum to the root. R. Thakur,
-// R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
+// A binomial tree towards the root, in which each rank combines what its children send with its own input; ceil(log2 n) rounds.
+// Each sum is of neighbours; where that order counts the tree begins at rank 0, which sends the sum to the root. R. Thakur, R.
+// Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/blocks.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive halving: in each round a rank gives the half of the blocks that it still sums to the one as far away as that half, and
-// keeps the half with its own: log2 n rounds, every block sent once. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
+// Recursive halving: in each round a rank gives the half of the blocks that it still sums to the one as far away as that half,
+// and keeps the half with its own: log2 n rounds, every block sent once. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of
 // Collective Communication Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
@@ -27,7 +27,11 @@ void halving_reduce_scatter(const Collective& c, Schedule* schedule) {
   const Team all = team_of(c);
   const Fold folded = fold(all);
   const Part result{Where::output, 0, own_bytes(c)};
-  if (c.size == 1) return put_result(w, as_one(w, {blocks}));
+  if (c.size == 1) {
+    const Part alone = result_of(w, c);
+    w.copy(alone, blocks[0]);
+    return put_result(w, alone);
+  }
   Part sum = as_one(w, blocks);
   if (folded.sits_out) {
     w.send(folded.partner, sum);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In round i each rank sends the i-th one behind it that one's block, and adds what comes from the i-th one before it: n - 1 rounds,
-// every byte one hop, two slots of scratch memory. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
-// Operations in MPICH", 2005.
+// In round i each rank sends the i-th one behind it that one's block, and adds what comes from the i-th one before it: n - 1
+// rounds, every byte one hop, two slots of scratch memory. R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective
+// Communication Operations in MPICH", 2005.
 #include "collectives/algorithms.hpp"
 #include "collectives/reduce_scatter_result.hpp"
 

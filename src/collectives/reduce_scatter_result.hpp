@@ -9,8 +9,6 @@ inline Part result_of(Writer& w, const Collective& c) {
   const uint64_t bytes = own_bytes(c);
   return c.in_place ? w.scratch(bytes) : Part{Where::output, 0, bytes};
 }
-inline void put_result(Writer& w, const Part& result) {
-  w.copy({Where::output, 0, result.length}, result);
-}
+inline void put_result(Writer& w, const Part& result) { w.copy({Where::output, 0, result.length}, result); }
 
 }  // namespace thalweg::impl

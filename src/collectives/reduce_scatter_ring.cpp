@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each block passes through all ranks, from the one behind its own on, and each adds its input: n - 1 rounds of a block. Two slots
-// are received into by turns, so a chunk is received while another one is added, and a third one sent.
+// Each block passes through all ranks, from the one behind its own on, and each adds its input: n - 1 rounds of a block. Two
+// slots are received into by turns, so a chunk is received while another one is added, and a third one sent.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 #include "collectives/reduce_scatter_result.hpp"

@@ -64,7 +64,8 @@ class CollectiveRun {
   Status start_step(uint32_t step);
   Status start_send(const CollectiveStep& step, StepRun& state);
   Status start_recv(const CollectiveStep& step, StepRun& state);
-  Status copy(std::byte* to, const Buffer& to_buffer, std::byte* from, const Buffer& from_buffer, uint64_t length, StepRun& state);
+  Status copy(std::byte* to, const Buffer& to_buffer, std::byte* from, const Buffer& from_buffer, uint64_t length,
+              StepRun& state);
   Status start_reduce(const CollectiveStep& step, StepRun& state);
   Status message(const CollectiveStep& step, const Part& part, uint32_t number, OpDesc* op);
   void check_received(const StepRun& state, const tw_recv_info& info);
@@ -78,9 +79,9 @@ class CollectiveRun {
   Collectives& owner_;
   CollectiveTask task_;
   OpRun* handle_ = nullptr;
-  uint64_t number_ = 0;            // of the collective in its group
-  std::vector<StepRun> states_;    // by step
-  std::vector<uint32_t> waits_;    // by step: steps before it that have not ended
+  uint64_t number_ = 0;          // of the collective in its group
+  std::vector<StepRun> states_;  // by step
+  std::vector<uint32_t> waits_;  // by step: steps before it that have not ended
   std::vector<uint32_t> ready_;
   std::vector<uint64_t> sources_;  // of a reduction
   ReduceRoom room_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In round k each rank exchanges the sum of its group of 2^k with the one whose number differs in bit k; what comes from a lower rank
-// goes into the result, too, before what is there. ceil(log2 n) rounds, in rank order. As in MPICH.
+// In round k each rank exchanges the sum of its group of 2^k with the one whose number differs in bit k; what comes from a
+// lower rank goes into the result, too, before what is there. ceil(log2 n) rounds, in rank order. As in MPICH.
 #include "collectives/algorithms.hpp"
 #include "collectives/pieces.hpp"
 

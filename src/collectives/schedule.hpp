@@ -2,9 +2,10 @@
 // A collective as data: the steps of one rank over symbolic buffers. An algorithm writes it (one file each), the engine runs it
 // (run.hpp), a plan is made of it for queues and graphs, and explain prints it.
 //
-// Steps are numbered in the order in which they are added. A step begins once all steps that it names have ended; the buffers of
-// steps that may run at once do not overlap, but for reads. The n-th send of a rank to another one is matched by the n-th receive
-// there from it, and has its length: so both sides add them in the same order. No step sends to the own rank, or 0 bytes.
+// Steps are numbered in the order in which they are added. A step begins once all steps that it names have ended; the buffers
+// of steps that may run at once do not overlap, but for reads. The n-th send of a rank to another one is matched by the n-th
+// receive there from it, and has its length: so both sides add them in the same order. No step sends to the own rank, or 0
+// bytes.
 //
 // What the buffers hold, in elements; a kind's v form has the given counts instead of `count`, and the given offsets:
 //
@@ -18,8 +19,8 @@
 //   allgather       count; v: recv_counts[rank]    size * count; v: recv_counts   the own block lies in output
 //   gather          count; v: recv_counts[rank]    size * count, at the root;     the root's block lies in output
 //                                                  v: recv_counts
-//   scatter         size * count, at the root;     count; v: send_counts[rank]    the root's block stays in its input; its output
-//                   v: send_counts                                                is not named
+//   scatter         size * count, at the root;     count; v: send_counts[rank]    the root's block stays in its input; its
+//                   v: send_counts                                                output is not named
 //   alltoall        size * count; v: send_counts   size * count; v: recv_counts   output has what is sent, by recv_counts
 //   scan            count                          count                          output has the input
 //   exclusive_scan  count                          count; rank 0: left as it is   output has the input
@@ -35,8 +36,8 @@
 
 namespace thalweg::impl {
 
-/// A buffer of the collective. In place, input is output (allreduce ...), or the rank's part of it (allgather ...): algorithms read
-/// Collective::in_place, and never name `input` then.
+/// A buffer of the collective. In place, input is output (allreduce ...), or the rank's part of it (allgather ...): algorithms
+/// read Collective::in_place, and never name `input` then.
 enum class Where : uint8_t { input, output, scratch };
 
 /// Bytes of a buffer.
@@ -99,8 +100,9 @@ struct Collective {
   bool in_place = false;
   bool commutative = true;  // the operation may be applied in another order than that of ranks
   bool repeatable = false;  // the order depends on nothing but rank, size and count
-  // The v forms: elements of each rank; null: count. alltoall: of what goes to, and comes from, each rank here; both are given or
-  // none is, and `count` is a guess that all ranks share, for the choice of an algorithm alone. The others: the same on all ranks.
+  // The v forms: elements of each rank; null: count. alltoall: of what goes to, and comes from, each rank here; both are given
+  // or none is, and `count` is a guess that all ranks share, for the choice of an algorithm alone. The others: the same on all
+  // ranks.
   const uint64_t* send_counts = nullptr;
   const uint64_t* send_offsets = nullptr;  // elements; null: one block behind the other. May differ between ranks
   const uint64_t* recv_counts = nullptr;

@@ -7,7 +7,9 @@
 namespace thalweg::impl {
 namespace {
 
-bool has_counts(const Collective& what) { return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root; }
+bool has_counts(const Collective& what) {
+  return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root;
+}
 
 uint8_t bits_of(const Collective& what) {
   return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the schedule of one rank. An algorithm states its steps as if they ran one after the other; the writer finds what has to
-// wait for what: a step names the earlier ones that wrote what it reads, or that read or wrote what it writes. Long messages, and
-// reductions, are cut into chunks, so a reduction of one chunk goes on while the next one is received: nothing else is needed to
-// pipeline. Both sides of a message cut it by its length alone.
+// Writes the schedule of one rank. An algorithm states its steps as if they ran one after the other; the writer finds what has
+// to wait for what: a step names the earlier ones that wrote what it reads, or that read or wrote what it writes. Long
+// messages, and reductions, are cut into chunks, so a reduction of one chunk goes on while the next one is received: nothing
+// else is needed to pipeline. Both sides of a message cut it by its length alone.
 #pragma once
 #include <initializer_list>
 #include <map>

@@ -221,6 +221,7 @@ struct SinkOptions {
   tw_completion* record;
   tw_signal* done;
   uint64_t done_value;
+  bool beside_callback() const { return queue != nullptr || counter != nullptr || record != nullptr || done != nullptr; }
   int named() const {
     return (callback != nullptr) + (queue != nullptr) + (counter != nullptr) + (record != nullptr) + (done != nullptr);
   }
@@ -229,19 +230,26 @@ template <class T>
 SinkOptions sinks_of(const T& options) {
   return {options.callback, options.arg, options.queue, options.counter, options.record, options.done, options.done_value};
 }
-/// TW_ERR_INVALID: more than one, or one of another worker. (c_completion.cpp)
-Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out);
+/// completion_of() of any but a callback alone. (c_completion.cpp)
+Status check_sinks(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out);
+/// TW_ERR_INVALID: more than one, or one of another worker.
+[[gnu::always_inline]] inline Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request,
+                                                   Completion* out) {
+  if (!given.beside_callback()) [[likely]] {
+    *out = {request, given.callback != nullptr ? SinkKind::callback : SinkKind::none, {given.callback}, given.arg, 0};
+    return TW_OK;
+  }
+  return check_sinks(worker, given, request, out);
+}
 
 /// Posts an operation by post(completion), with the sinks of its options.
 template <class Post>
 Status post_with_sink(const tw_worker& worker, const SinkOptions& sinks, tw_request* request, const Post& post) {
-  if (sinks.named() == 0) [[likely]]
-    return post(Completion{request});
   Completion completion;
   Status status = completion_of(worker, sinks, request, &completion);
   if (is_error(status)) return status;
   status = post(completion);
-  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS)  // no other sink reports it
+  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS) [[unlikely]]  // no other sink reports it
     __atomic_store_n(&sinks.record->status, status, __ATOMIC_RELEASE);
   return status;
 }

@@ -51,16 +51,13 @@ Status refuse_polling(const tw_worker& worker) {
 
 namespace thalweg::impl {
 
-Status completion_of(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out) {
+Status check_sinks(const tw_worker& worker, const SinkOptions& given, tw_request* request, Completion* out) {
   if (given.named() > 1)
     return fail(TW_ERR_INVALID, "an operation tells one of callback, queue, counter, record and done of its end; %d are given",
                 given.named());
   *out = Completion{request};
   out->arg = given.arg;
-  if (given.callback != nullptr) {
-    out->kind = SinkKind::callback;
-    out->sink_target.callback = given.callback;
-  } else if (given.queue != nullptr) {
+  if (given.queue != nullptr) {
     if (Status s = check_sink(*given.queue, "completion queue", worker); is_error(s)) return s;
     out->kind = SinkKind::queue;
     out->sink_target.queue = given.queue;

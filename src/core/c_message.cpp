@@ -31,7 +31,8 @@ inline Status wait_for(tw_worker& worker, tw_request request) {
 }
 
 Status need_completion(const tw_op_options& options, const tw_request* request) {
-  if (request != nullptr || sinks_of(options).named() != 0) return TW_OK;
+  if (request != nullptr || options.callback != nullptr || sinks_of(options).beside_callback()) [[likely]]
+    return TW_OK;
   return fail(TW_ERR_INVALID, "a receive needs a request, a callback, a completion queue, a counter, a record or a signal");
 }
 
@@ -98,12 +99,14 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
   return status;
 }
 
-/// The short forms where a buffer may be device memory, and everything else.
+/// The short forms where a buffer may be device memory, or where the options name only sinks; and everything else.
 [[gnu::noinline]] Status send_slowly(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
                                      const tw_op_options* given, tw_request* request) {
   BufferInfo near;
   tw_worker& worker = *endpoint.worker;
-  if (given != nullptr || buffer == nullptr || length >= kAsked || on_device(buffer, &near) ||
+  // A send that is complete here calls no callback; the other sinks get it all the same, from start().
+  const bool plain = given == nullptr || (only_sinks(*given) && !sinks_of(*given).beside_callback());
+  if (!plain || buffer == nullptr || length >= kAsked || on_device(buffer, &near) ||
       worker.engine->try_send(*endpoint.peer, buffer, length, tag, 0) != TW_OK) {
     return send_with_options(endpoint, buffer, length, tag, given, request, near);
   }
@@ -115,11 +118,15 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
 [[gnu::noinline]] Status recv_slowly(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
                                      const tw_op_options* given, tw_request* request) {
   BufferInfo near;
-  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || length >= kAsked ||
-      on_device(buffer, &near)) {
+  const tw_op_options& options = given != nullptr ? *given : kOpDefaults;
+  if (!only_sinks(options) || (buffer == nullptr && length != 0) || length >= kAsked || on_device(buffer, &near)) {
     return recv_with_options(worker, buffer, length, tag, mask, given, request, near);
   }
-  const Status status = worker.engine->post_short(buffer, length, tag, mask, request);
+  Status status = need_completion(options, request);
+  if (is_error(status)) return status;
+  status = post_with_sink(worker, sinks_of(options), request, [&](const Completion& completion) {
+    return worker.engine->post_short(buffer, length, tag, mask, completion);
+  });
   worker.posted();
   return status;
 }

@@ -211,6 +211,7 @@ bool Connector::begin_upgrade() {
 
 void Connector::upgrade_failed(const std::string& why) {
   if (upgrade_) upgrade_->abandon();
+  if (connection_->over()) return failed(TW_ERR_PEER_LOST, "the connection broke while shared memory was set up (" + why + ")");
   if (accept_.answer.transport.empty()) {
     return failed(TW_ERR_UNREACHABLE, "shared memory cannot be set up (" + why + ") and " +
                                           setup_.context().names_of(&TransportTraits::over_network) + " was not offered");

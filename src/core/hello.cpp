@@ -28,7 +28,7 @@ Status say(tw_endpoint& endpoint) {
   std::memcpy(bytes + kTokenBytes, proxy.data(), proxy.size());
   OpDesc op;
   op.verb = Verb::am;
-  op.tag = ActiveTable::kInternal;
+  op.tag = ActiveTable::kHello;
   op.peer = &*endpoint.peer;
   op.header = bytes;
   op.header_length = static_cast<uint32_t>(kTokenBytes + proxy.size());
@@ -52,7 +52,7 @@ tw_status keep(void*, const tw_am_message* message) {
 
 void set_proxy_address(ProxyAddress how) { proxy_address.store(how, std::memory_order_release); }
 
-void keep_hellos(tw_worker& worker) { worker.engine->active().set_internal(keep, nullptr); }
+void keep_hellos(tw_worker& worker) { worker.engine->active().set_internal(ActiveTable::kHello, keep, nullptr); }
 
 Status say_hello(tw_endpoint& endpoint, uint64_t* token) {
   {

@@ -37,6 +37,14 @@ inline uint32_t fields_of(const tw_op_options& o) {
          bit(o.handler != 0 && o.notify == TW_NOTIFY_NONE, fields::no_handler) | bit(o.reserved != 0, fields::reserved);
 }
 
+/// Nothing but where the end is told: no call refuses that, and it changes nothing of what moves.
+inline bool only_sinks(const tw_op_options& o) {
+  const auto word = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
+  const uint64_t numbers = o.flags | o.signal_op | o.after_kind | o.reserved | o.notify | o.handler;
+  const uint64_t pointers = word(o.layout) | word(o.remote_layout) | word(o.signal) | word(o.source) | word(o.after);
+  return o.size >= sizeof o && (numbers | pointers | o.immediate | o.signal_value | o.increment | o.after_count) == 0;
+}
+
 [[gnu::cold]] Status refuse_options(const tw_op_options& options, const Takes& takes);
 
 /// TW_ERR_INVALID: the options say what the call cannot do.

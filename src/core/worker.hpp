@@ -69,6 +69,7 @@ struct tw_worker {
   bool multi = false;
   thalweg::impl::Inbox inbox;
   thalweg::impl::Directory directory;
+  std::shared_ptr<void> mailbox;  // of its groups (groups/mailbox.hpp)
   std::unique_ptr<thalweg::impl::Engine> engine;
   thalweg::impl::UniqueFd epoll;
   const std::shared_ptr<thalweg::impl::AwaitedSignals> awaited = std::make_shared<thalweg::impl::AwaitedSignals>();

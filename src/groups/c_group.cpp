@@ -9,6 +9,7 @@
 #include "groups/c_checks.hpp"
 #include "groups/given_peers.hpp"
 #include "groups/group.hpp"
+#include "groups/mailbox.hpp"
 #include "routes/costs.hpp"
 
 using namespace thalweg::impl;
@@ -59,7 +60,8 @@ Status check_contributions(const std::vector<Contribution>& all) {
 
 Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& group) {
   const std::string own_text = is_error(so_far) ? last_error() : "";
-  const LinkCosts& link = group.worker.engine->options().costs != nullptr ? group.worker.engine->options().costs->shm : CostTable{}.shm;
+  const LinkCosts& link =
+      group.worker.engine->options().costs != nullptr ? group.worker.engine->options().costs->shm : CostTable{}.shm;
   Contribution mine{kMagic, 0, group.rank, group.size, so_far, 0, link.frame, link.copy};
   if (::getrandom(&mine.id, sizeof mine.id, 0) != sizeof mine.id) return fail(TW_ERR_IO, "getrandom failed");
   std::vector<Contribution> all(group.size);
@@ -92,6 +94,7 @@ tw_status tw_group_create(tw_worker* worker, tw_endpoint* const* endpoints, uint
   std::unique_ptr<tw_group> group(
       new (std::nothrow) tw_group(*worker, rank, size, options->timeout_ns != 0 ? options->timeout_ns : 30 * kSecond));
   if (group == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");
+  (void)Mailbox::of(*worker);  // other ranks may write as soon as they have the id
   const Status fits = check_endpoints(*worker, endpoints, rank, size);
   if (Status s = exchange_ids(fits, exchange, arg, *group); is_error(s)) return s;
   std::vector<tw_endpoint*> all(size);
@@ -104,11 +107,12 @@ tw_status tw_group_create(tw_worker* worker, tw_endpoint* const* endpoints, uint
 tw_status tw_group_destroy(tw_group* group) {
   if (group == nullptr) return TW_OK;
   if (Status s = check(group); is_error(s)) return s;
-  const Enter enter(&group->worker);
-  if (is_error(enter.status())) return enter.status();
+  if (const Enter enter(&group->worker); is_error(enter.status())) return enter.status();
   if (group->running != 0)
     return fail(TW_ERR_BUSY, "%llu collectives of the group are under way here: wait for them",
                 static_cast<unsigned long long>(group->running));
+  if (group->world != nullptr && group->peers.use_count() > 1)
+    return fail(TW_ERR_BUSY, "%ld groups that were made of the world exist: destroy them first", group->peers.use_count() - 1);
   delete group;
   return TW_OK;
 }
@@ -116,6 +120,7 @@ tw_status tw_group_destroy(tw_group* group) {
 uint32_t tw_group_rank(const tw_group* group) { return group != nullptr ? group->rank : 0; }
 uint32_t tw_group_size(const tw_group* group) { return group != nullptr ? group->size : 0; }
 tw_worker* tw_group_worker(const tw_group* group) { return group != nullptr ? &group->worker : nullptr; }
+tw_context* tw_group_context(const tw_group* group) { return group != nullptr ? &group->worker.context : nullptr; }
 
 tw_status tw_group_endpoint(tw_group* group, uint32_t rank, tw_endpoint** endpoint) {
   if (Status s = check(group); is_error(s)) return s;

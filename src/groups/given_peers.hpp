@@ -14,6 +14,7 @@ class GivenPeers final : public Peers {
       : worker_(worker), endpoints_(std::move(endpoints)), rank_(rank) {}
   ~GivenPeers() override;
   Status endpoint(uint32_t rank, tw_endpoint** out) override;
+  tw_endpoint* made(uint32_t rank) const override { return rank == rank_ ? own_ : endpoints_[rank]; }
 
  private:
   tw_worker& worker_;

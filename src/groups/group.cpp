@@ -2,16 +2,25 @@
 #include "groups/group.hpp"
 
 #include <thread>
+#include <utility>
 
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
-#include "groups/given_peers.hpp"
+#include "groups/mailbox.hpp"
 
 using namespace thalweg::impl;
 
+World::~World() {
+  if (worker != nullptr) tw_worker_destroy(worker);
+  if (context != nullptr) tw_context_destroy(context);
+}
+
+tw_group::~tw_group() {
+  if (id != 0) Mailbox::of(worker).forget(worker, id);
+}
+
 Status tw_group::endpoint(uint32_t to, tw_endpoint** out) {
-  const uint32_t there = members.empty() ? to : members[to];
-  const Status status = peers->endpoint(there, out);
+  const Status status = peers->endpoint(member(to), out);
   if (!is_error(status)) return status;
   const std::string why = last_error();
   return fail(status, "rank %u: %s", to, why.c_str());
@@ -26,4 +35,9 @@ Status tw_group::await_endpoint(uint32_t to, tw_endpoint** out) {
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "rank %u is not connected", to);
     if (worker.progress() == 0) std::this_thread::yield();
   }
+}
+
+bool tw_group::is_lost(uint32_t of) const {
+  tw_endpoint* endpoint = peers->made(member(of));
+  return endpoint != nullptr && is_error(tw_endpoint_state(endpoint));
 }

@@ -16,7 +16,8 @@ static_assert(TW_TYPE_FLOAT16 == static_cast<int>(ElementType::float16) &&
 constexpr size_t kMostSources = 1024;
 
 Status check_kind(uint32_t type, uint32_t op) {
-  if (type >= static_cast<uint32_t>(ElementType::count_)) return fail(TW_ERR_INVALID, "type %u is not one of TW_TYPE_* that plans reduce", type);
+  if (type >= static_cast<uint32_t>(ElementType::count_))
+    return fail(TW_ERR_INVALID, "type %u is not one of TW_TYPE_* that plans reduce", type);
   if (op >= static_cast<uint32_t>(ReduceOp::count_))
     return fail(TW_ERR_INVALID, "operation %u is not one of TW_REDUCE_* that plans apply", op);
   if (op >= TW_REDUCE_AND && type <= TW_TYPE_FLOAT64)

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
+#include "protocols/bounce.hpp"
 
 using namespace thalweg::impl;
 
@@ -14,6 +15,17 @@ void carry_along(Resolved& one) {
   for (Reaching* const other : {&one.local, &one.remote.how, &one.signal.how}) {
     if (other->asked && other->route() < PreparedRoute::carried) other->facts.along = other->facts.carriable;
   }
+}
+
+/// Runs may name pieces of device memory to the peer, but must not make what these lie in: to pin it may wait for their own kernel.
+void prepare_pieces(const OpDesc& op, tw_endpoint& endpoint) {
+  if ((op.verb != Verb::send && op.verb != Verb::put) || op.length == 0) return;
+  Engine& engine = *endpoint.worker->engine;
+  const int64_t first = op.layout != nullptr ? op.layout->first : 0;
+  BufferInfo info;
+  if (op.length < engine.options().bounces.from || !on_device(op.address + first, &info)) return;
+  const Engine::Guard guard(engine);
+  if (endpoint.peer) make_bounce(engine, *endpoint.peer, info.device, false);
 }
 
 }  // namespace
@@ -62,6 +74,7 @@ Status CarriedSteps::make_step(const Executor& executor, size_t index) {
     }
     out.peer = route.peer;
   }
+  prepare_pieces(step.op, *out.peer->endpoint);
   if (step.op.remote != nullptr) {
     if (Status s = import_for_proxy(*step.op.remote, *out.peer, false, reinterpret_cast<void**>(&out.proxy_remote));
         is_error(s))

@@ -51,12 +51,13 @@ class ActiveTable {
   };
   Status set(uint16_t id, tw_am_handler handler, void* arg);
   const Entry* find(uint16_t id) const {
-    if (id == kInternal) return internal_.handler != nullptr ? &internal_ : nullptr;
+    if (id >= kHandlers) return id < kHandlers + kInternals && internal_[id - kHandlers].handler != nullptr ? &internal_[id - kHandlers] : nullptr;
     return id < table_.size() && table_[id].handler != nullptr ? &table_[id] : nullptr;
   }
-  /// The one beyond users' ids: messages of the library itself (core/hello.cpp).
-  static constexpr uint16_t kInternal = kHandlers;
-  void set_internal(tw_am_handler handler, void* arg) { internal_ = {handler, arg}; }
+  /// Beyond users' ids: messages of the library itself, of core/hello.cpp and of groups/mailbox.cpp.
+  enum Internal : uint16_t { kHello = kHandlers, kGroups, kInternalEnd };
+  static constexpr uint16_t kInternals = kInternalEnd - kHandlers;
+  void set_internal(Internal id, tw_am_handler handler, void* arg) { internal_[id - kHandlers] = {handler, arg}; }
 
   tw_am_data* take();  // a fresh descriptor; listed
   void give_back(tw_am_data* data);
@@ -67,7 +68,7 @@ class ActiveTable {
 
  private:
   std::vector<Entry> table_;
-  Entry internal_;
+  Entry internal_[kInternals];
   tw_am_data* kept_ = nullptr;  // in a handler or kept by one
   tw_am_data* spare_ = nullptr;
 };

@@ -26,7 +26,7 @@ Bounces& bounces_of(Peer& peer) {
 
 /// May pieces for this peer be named at all?
 bool names(Engine& engine, const Peer& peer) {
-  return peer.link != nullptr && may_name(peer.link->features, engine.options().imports, engine.options().way);
+  return peer.link != nullptr && may_name(peer.link->features, engine.options().way);
 }
 
 void tell(Engine& engine, Peer& peer, const Bounce& bounce) {
@@ -158,13 +158,18 @@ Bounces::~Bounces() {
 
 // ------------------------------------------------------------------------------------------------ the sender
 
-std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device) {
-  if (!names(engine, peer)) return nullptr;
-  std::vector<Bounces::Ours>& all = bounces_of(peer).ours;
+namespace {
+
+Bounces::Ours* made_for(Bounces& bounces, const Device* device, bool on_device) {
   const auto same = [&](const Bounces::Ours& one) { return one.device == device && one.on_device == on_device; };
-  if (const auto found = std::find_if(all.begin(), all.end(), same); found != all.end()) {
-    return on_device || found->mapped ? found->bounce : nullptr;
-  }
+  const auto found = std::find_if(bounces.ours.begin(), bounces.ours.end(), same);
+  return found != bounces.ours.end() ? &*found : nullptr;
+}
+
+}  // namespace
+
+void make_bounce(Engine& engine, Peer& peer, Device* device, bool on_device) {
+  if (!names(engine, peer) || made_for(bounces_of(peer), device, on_device) != nullptr) return;
   Bounces::Ours ours{nullptr, device, on_device, false};
   const BounceSizes& sizes = engine.options().bounces;
   const uint64_t chunk = on_device ? sizes.device : sizes.host;
@@ -173,7 +178,14 @@ std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, b
   } else {
     tell(engine, peer, *ours.bounce);
   }
-  all.push_back(std::move(ours));
+  bounces_of(peer).ours.push_back(std::move(ours));
+}
+
+std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device) {
+  if (!names(engine, peer)) return nullptr;
+  const Bounces::Ours* const made = made_for(bounces_of(peer), device, on_device);
+  if (made != nullptr) return on_device || made->mapped ? made->bounce : nullptr;
+  if (device == nullptr || engine.options().imports) make_bounce(engine, peer, device, on_device);
   return nullptr;
 }
 

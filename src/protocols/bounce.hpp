@@ -84,8 +84,10 @@ class Bounces {
   std::vector<Waiting> waiting;
 };
 
-/// The bounce buffer in which pieces for this peer may be named; null: none (yet). A missing one is made, and its name sent
-/// to the peer.
+/// Makes the bounce buffer in which pieces for this peer may be named, if it is missing, and sends its name to the peer.
+void make_bounce(Engine& engine, Peer& peer, Device* device, bool on_device);
+/// That bounce buffer; null: none (yet). A missing one is made where no kernel may wait for this engine meanwhile: to pin memory may
+/// wait for kernels.
 std::shared_ptr<Bounce> bounce_for(Engine& engine, Peer& peer, Device* device, bool on_device);
 
 /// The input of src/routes for pieces of `length` bytes, but for the two ends.

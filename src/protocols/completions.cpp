@@ -90,14 +90,8 @@ void tell(Engine& engine, const Completion& completion, const OpDesc& op, const 
 
 }  // namespace
 
-void name_sink(OpRun& run, const Completion& completion) {
-  run.sink = completion.kind;
-  run.has_sink = completion.kind != SinkKind::none;
-  run.sink_target = completion.sink_target;
-  run.sink_value = completion.value;
-  run.arg = completion.arg;
-  if (std::atomic<uint32_t>* const expects = expected_by(run.sink, run.sink_target))
-    expects->fetch_add(1, std::memory_order_relaxed);
+void expect_one(SinkKind kind, const SinkTarget& sink) {
+  if (std::atomic<uint32_t>* const expects = expected_by(kind, sink)) expects->fetch_add(1, std::memory_order_relaxed);
 }
 void end_expected(SinkKind kind, const SinkTarget& sink) {
   // Release: a thread that sees that nothing is expected any more may free it.
@@ -179,7 +173,7 @@ void Completions::prepare_to_tell(OpRun& run, bool under_way) {
 }
 
 void Completions::tell(OpRun& run, Status status) {
-  if (run.sink == SinkKind::callback || on_device(run)) return callbacks_.push_back(&run);
+  if (run.sink == SinkKind::callback || on_device(run)) return call_later(run);
   if (run.sink == SinkKind::queue) {
     end_expected(run.sink, run.sink_target);
     return run.sink_target.queue->ended.push_back(&run);
@@ -187,21 +181,23 @@ void Completions::tell(OpRun& run, Status status) {
   tell_now(run, status);
 }
 
-void Completions::tell_now(OpRun& run, Status status) {
+[[gnu::noinline]] void Completions::tell_now(OpRun& run, Status status) {
   const Completion named{nullptr, std::exchange(run.sink, SinkKind::none), run.sink_target, run.arg, run.sink_value};
   impl::tell(engine_, named, *run.op, run.info, status);
   end_expected(named.kind, named.sink_target);
   if (run.detached) release(run);
 }
 
-bool& Completions::calling_back() {
+[[gnu::noinline]] bool& Completions::calling_back() {
   thread_local bool calling = false;
   return calling;
 }
 
 /// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
-OpRun* Completions::next_called(RunList& ready, unsigned* events) {
+/// called: the one before it, whose callback has returned.
+inline OpRun* Completions::next_called(RunList& ready, unsigned* events, OpRun* called) {
   const Engine::Guard guard(engine_);
+  if (called != nullptr) release(*called);
   while (OpRun* const run = ready.pop_front()) {
     ++*events;
     if (run->sink == SinkKind::callback) return run;
@@ -217,13 +213,12 @@ unsigned Completions::run_callbacks() {
     const Engine::Guard guard(engine_);
     std::swap(ready, callbacks_);
   }
-  const bool nested = std::exchange(calling_back(), true);
-  while (OpRun* run = next_called(ready, &events)) {
+  bool& calling = calling_back();
+  const bool nested = std::exchange(calling, true);
+  OpRun* run = nullptr;
+  while ((run = next_called(ready, &events, run)) != nullptr)
     run->sink_target.callback(run->arg, engine_.number(*run), run->status.load(std::memory_order_relaxed), &run->info);
-    const Engine::Guard guard(engine_);
-    release(*run);
-  }
-  calling_back() = nested;
+  calling = nested;
   return events;
 }
 

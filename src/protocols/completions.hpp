@@ -53,8 +53,18 @@ namespace thalweg::impl {
 /// Does it need the run, and the request with it, until it has been notified?
 constexpr bool keeps_run(SinkKind kind) { return kind == SinkKind::callback || kind == SinkKind::queue; }
 
+/// Queue, counter, signal: expects one more operation.
+void expect_one(SinkKind kind, const SinkTarget& sink);
 /// The run will notify the sink, if there is one: that expects one more operation.
-void name_sink(OpRun& run, const Completion& completion);
+inline void name_sink(OpRun& run, const Completion& completion) {
+  run.sink = completion.kind;
+  run.has_sink = completion.kind != SinkKind::none;
+  run.sink_target = completion.sink_target;
+  run.sink_value = completion.value;
+  run.arg = completion.arg;
+  if (completion.kind > SinkKind::callback) [[unlikely]]
+    expect_one(completion.kind, completion.sink_target);
+}
 /// That operation was refused, or the sink was notified.
 void end_expected(SinkKind kind, const SinkTarget& sink);
 
@@ -90,6 +100,8 @@ class Completions {
   static void prepare_to_tell(OpRun& run, bool under_way);
   /// The run has a sink, and its status is stored: tells it, or queues the run for run_callbacks().
   void tell(OpRun& run, Status status);
+  /// The same of a callback.
+  void call_later(OpRun& run) { callbacks_.push_back(&run); }
   bool due() const { return !callbacks_.empty(); }
   bool is_due(const OpRun& run) const { return run.list == &callbacks_; }
   /// At the end of progress, outside the lock.
@@ -101,7 +113,7 @@ class Completions {
 
  private:
   void tell_now(OpRun& run, Status status);
-  OpRun* next_called(RunList& ready, unsigned* events);
+  OpRun* next_called(RunList& ready, unsigned* events, OpRun* called);
   void release(OpRun& run);
 
   RunList callbacks_;  // runs whose callback, or whose signal in device memory, is due

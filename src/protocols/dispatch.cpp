@@ -92,9 +92,8 @@ constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
 
 const char* name_of(Verb verb) {
   static constexpr const char* kNames[static_cast<size_t>(Verb::count_)] = {
-      "send",   "recv",   "am",    "am recv",    "bytes",      "bytes recv", "put",  "get",
-      "atomic", "signal", "flush", "put_blocks", "get_blocks", "copy",       "wait", "reduce",
-      "collective"};
+      "send",   "recv",  "am",         "am recv",    "bytes", "bytes recv", "put",    "get",       "atomic",
+      "signal", "flush", "put_blocks", "get_blocks", "copy",  "wait",       "reduce", "collective"};
   return kNames[static_cast<size_t>(verb)];
 }
 

@@ -68,7 +68,8 @@ Status step_single(OpRun& run) {
 Status step_segmented(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
-  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate, space_flag(op)), nullptr, 0);
+  return send_segments(*peer.engine, peer, run, make_header(Frame::tagged_first, 0, op.tag, op.immediate, space_flag(op)),
+                       nullptr, 0);
 }
 
 }  // namespace
@@ -215,7 +216,8 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
 
 inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body) {
   WaitedReceive* receive = waited_;
-  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
+  if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 ||
+      (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
   waited_ = nullptr;
   receive->info = {peer.endpoint, header.a, header.b, header.length};
@@ -425,7 +427,7 @@ inline Status Engine::place_receive(OpRun& run) {
   return TW_IN_PROGRESS;
 }
 
-inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask) {
+inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion* completion) {
   OpRun* run = acquire_blank();
   if (run == nullptr) [[unlikely]]
     return nullptr;
@@ -439,6 +441,10 @@ inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64
   op.address = static_cast<std::byte*>(buffer);
   op.length = length;
   op.layout = op.remote_layout = nullptr;
+  if (completion != nullptr) {  // first: where the message is here, the run may be gone behind place_receive()
+    name_completion(*run, *completion);
+    hand_out(*run, *completion);
+  }
   place_receive(*run);
   return run;
 }
@@ -528,6 +534,11 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
     return TW_ERR_LIMIT;
   *request = number(*run);
   return TW_IN_PROGRESS;
+}
+
+Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion& completion) {
+  Guard guard(*this);
+  return post_run(buffer, length, tag, mask, &completion) != nullptr ? TW_IN_PROGRESS : TW_ERR_LIMIT;
 }
 
 void Engine::post_wait(WaitedReceive& receive) {

@@ -91,8 +91,7 @@ OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   OpRun* run = acquire(op);
   if (run == nullptr) [[unlikely]]
     return nullptr;
-  name_sink(*run, completion);
-  run->detached = !keeps_run(completion.kind) && completion.request == nullptr;
+  name_completion(*run, completion);
   return run;
 }
 
@@ -166,6 +165,18 @@ Status Engine::settle_calls(OpRun& run, Status status) {
 }
 
 void Engine::complete_slowly(OpRun& run, Status status) {
+  // As in complete(), but that a callback is due.
+  if (run.sink == SinkKind::callback && run.op->verb == Verb::recv && !run.posted && run.list == nullptr &&
+      run.peer == nullptr && !run.extras) [[likely]] {
+    run.cancelable = false;
+    run.pipeline.kind = Pipeline::none;
+    run.status.store(status, std::memory_order_release);
+    return completions_.call_later(run);
+  }
+  complete_any(run, status);
+}
+
+[[gnu::noinline]] void Engine::complete_any(OpRun& run, Status status) {
   unlink(run);
   if (run.work != 0) [[unlikely]] {  // a device still touches its buffer
     run.ended = true;

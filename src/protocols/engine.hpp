@@ -125,8 +125,10 @@ class Engine final : public Sink {
   Status start(const OpDesc& op,
                const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
-  /// The short form of a contiguous receive without options. request must not be null.
+  /// The short form of a contiguous receive into host memory, from any source. request must not be null.
   Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
+  /// The same with a sink, with or without a request.
+  Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion& completion);
   /// The same for a blocking caller: progress() until receive.done(), then end_wait(), which returns its status.
   void post_wait(WaitedReceive& receive);
   Status end_wait(WaitedReceive& receive);
@@ -205,7 +207,7 @@ class Engine final : public Sink {
   void complete_received(OpRun& run) {
     if (run.info.length <= run.op->length) [[likely]]
       return complete(run, TW_OK);
-    complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
+    complete_truncated(run);
   }
   [[gnu::cold]] static std::string truncated_text(uint64_t message, uint64_t buffer);
   /// Gives a run back that never started: no completion is seen.
@@ -285,7 +287,11 @@ class Engine final : public Sink {
   uint64_t headers = 0;  // ... of that, for long headers of active messages
 
  private:
-  OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask);
+  OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion* completion = nullptr);
+  static void name_completion(OpRun& run, const Completion& completion) {
+    name_sink(run, completion);
+    run.detached = !keeps_run(completion.kind) && completion.request == nullptr;
+  }
   void post_waited(WaitedReceive& receive);
   static OpRun* under_way(OpRun* run, const Peer& peer) {
     const bool is = run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS;
@@ -307,7 +313,11 @@ class Engine final : public Sink {
     }
   }
   void release_run(OpRun& run) { runs_->free(run); }
-  void complete_slowly(OpRun& run, Status status);
+  [[gnu::cold]] void complete_truncated(OpRun& run) {
+    complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
+  }
+  void complete_slowly(OpRun& run, Status status);  // a receive with a callback, or complete_any()
+  void complete_any(OpRun& run, Status status);     // whatever holds it
   static Status settle_calls(OpRun& run, Status status);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);

@@ -42,9 +42,9 @@ enum class Verb : uint8_t {
   flush,
   put_blocks,
   get_blocks,
-  copy,    // within this process
-  wait,    // for a signal of this process
-  reduce,  // sources into one destination
+  copy,        // within this process
+  wait,        // for a signal of this process
+  reduce,      // sources into one destination
   collective,  // of a group (collectives/run.hpp): many of the above
   count_
 };

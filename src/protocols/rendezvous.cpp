@@ -343,7 +343,8 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   ReceivedRts rts;
   if (!take_rts(header, body, &rts)) return engine.violation(peer, "a short RTS, or one of more bytes than a buffer can have");
   const bool claims = header.id != 0;
-  OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives(header.flags).match(header.a, &peer);
+  OpRun* run =
+      claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives(header.flags).match(header.a, &peer);
   if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.rts.length};

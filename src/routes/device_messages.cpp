@@ -157,14 +157,14 @@ const char* progress_of(const Limits& limits, const DeviceMessage& m, Way way) {
   }
 }
 
-bool may_name(uint32_t features, bool imports, Way forced) {
-  return (features & kLinkMaps) != 0 && (features & kLinkSameProcess) == 0 && imports && allowed(forced, Way::staging);
+bool may_name(uint32_t features, Way forced) {
+  return (features & kLinkMaps) != 0 && (features & kLinkSameProcess) == 0 && allowed(forced, Way::staging);
 }
 
 PieceRoute piece_route(const Pieces& pieces, uint32_t failed) {
   if (!pieces.to_device && !pieces.from_device) return PieceRoute::in_frames;
-  if (!may_name(pieces.features, pieces.imports, pieces.forced) || pieces.length < pieces.named_from)
-    return PieceRoute::in_frames;
+  if (!may_name(pieces.features, pieces.forced) || pieces.length < pieces.named_from) return PieceRoute::in_frames;
+  if (pieces.to_device && !pieces.imports) return PieceRoute::in_frames;
   if (pieces.put && (pieces.to_device || pieces.strided || pieces.reached)) return PieceRoute::in_frames;
   const bool turns = pieces.same_device && pieces.length < pieces.shared_from && !pieces.managed;
   const bool device = pieces.to_device && pieces.from_device && pieces.reaches && !turns;

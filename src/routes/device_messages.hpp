@@ -27,14 +27,14 @@ constexpr bool worth_hiding(uint64_t length, uint64_t from) { return length >= f
 constexpr bool worth_pinning(bool pinned, uint64_t staged, uint64_t length) { return pinned || staged >= length; }
 
 /// May pieces of staged payloads be named to the peer at all?
-bool may_name(uint32_t features, bool imports, Way forced);
+bool may_name(uint32_t features, Way forced);
 /// Its sender does not where the user's functions pack it: each piece is packed once, into its frame.
 constexpr bool names_pieces(bool packed) { return !packed; }
 
 /// A payload that is staged at one end at least: how its receiver takes the pieces.
 struct Pieces {
   uint32_t features = 0;  // of the link: LinkFeature
-  bool imports = true;    // this side imports memory of peers
+  bool imports = true;    // this side imports memory of peers for its devices, and pins it
   Way forced = Way::any;
   uint64_t length = 0, named_from = kNamedFrom;
   uint64_t shared_from = 0;  // between processes on one device, which have it in turns: by that device from here on

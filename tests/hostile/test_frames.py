@@ -43,6 +43,8 @@ BAD = {
     "a first part of 2^60 bytes": dict(kind=wire.TAGGED_FIRST, body=u64(1, 1 << 60)),
     "a first part longer than all of it": dict(kind=wire.TAGGED_FIRST, body=u64(1, 10) + bytes(11)),
     "a part of no message": dict(kind=wire.DATA, a=1, flags=wire.MORE, body=b"abcd"),
+    "a short RTS of a group": dict(kind=wire.TAGGED_RTS, flags=wire.GROUP, body=b"abc"),
+    "a synchronous message of a group without its operation": dict(kind=wire.TAGGED, flags=wire.SYNC | wire.GROUP, body=b"abc"),
     "a short RTS": dict(kind=wire.TAGGED_RTS, body=b"abc"),
     "an RTS of more than any buffer": dict(kind=wire.TAGGED_RTS, body=u64(1, (1 << 64) - 8, 0, 0, 0)),
     "an active message RTS of more than any buffer": dict(kind=wire.AM_RTS, body=u64(1, (1 << 63) + 1, 0, 0, 0)),

@@ -316,10 +316,10 @@ def connect_message(
     return me.sign(session, "client", target[0], body)
 
 
-def accept_message(session: Session, connect: bytes, me: Peer) -> bytes:
-    """The answer to a connect message, over tcp."""
+def accept_message(session: Session, connect: bytes, me: Peer, ticket: int = 0, address: bytes = b"") -> bytes:
+    """The answer to a connect message, over tcp; with a ticket and an address an invitation to its unix socket."""
     client = connected_worker(session, connect)
-    body = struct.pack("<4Q", me.worker, me.incarnation, me.host, 0) + _block(b"") + _block(b"")
+    body = struct.pack("<4Q", me.worker, me.incarnation, me.host, ticket) + _block(address) + _block(b"")
     body += _block(b"tcp") + _block(TCP_OFFER) + struct.pack("<B", 0)
     return me.sign(session, "server", client, body)
 
@@ -398,6 +398,7 @@ PUT_FRAME, PUT_LAYOUT, GET_FRAME, ATOMIC, ATOMIC_REPLY, SIGNAL, FLUSH, PUT_BLOCK
 )
 GOODBYE, ERROR = 40, 41
 SYNC, ACK, LAST, MORE, FIRST, COVERS, COVERS_ALL, DEVICE = 1, 2, 4, 8, 16, 32, 64, 128
+GROUP = 64  # of tagged frames
 _PREFIX = struct.Struct("<IBBH")
 _FRAME = struct.Struct("<IBBHQQ")
 FRAME_HEAD = _PREFIX.size + _FRAME.size

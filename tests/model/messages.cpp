@@ -146,11 +146,15 @@ void World::receive(const Op& op) {
   const bool lost = op.peer != kAnyone && end(op.worker, op.peer).lost;
   const KnownMessage message = worker.matching.post({posted.id, op.peer, posted.tag, posted.mask});
   if (message.id != 0) match(posted, *by_id_[message.id]);
-  const bool plain = op.peer == kAnyone && desc.layout == nullptr && (posted.flags & (kCallback | kLate)) == 0 &&
-                     (desc.flags & kOpDevice) == 0;
-  const Status status = plain && (op.seed & 1) != 0
-                            ? worker.engine->post_short(desc.address, desc.length, desc.tag, desc.mask, &posted.request)
-                            : worker.engine->post_receive(desc, completion(posted));
+  const bool plain =
+      op.peer == kAnyone && desc.layout == nullptr && (posted.flags & kLate) == 0 && (desc.flags & kOpDevice) == 0;
+  const auto post = [&] {
+    if (!plain || (op.seed & 1) == 0) return worker.engine->post_receive(desc, completion(posted));
+    if ((posted.flags & kCallback) != 0)
+      return worker.engine->post_short(desc.address, desc.length, desc.tag, desc.mask, completion(posted));
+    return worker.engine->post_short(desc.address, desc.length, desc.tag, desc.mask, &posted.request);
+  };
+  const Status status = post();
   release(desc.after);
   if (status == TW_IN_PROGRESS) return this->posted(posted, status);
   worker.matching.withdraw(posted.id);

@@ -67,6 +67,16 @@ void share_window(const thalweg::MpiPeers& peers) {
   expect(window.destroy() == TW_OK, "the window does not end");
 }
 
+/// A group of the same ranks, and its halves.
+void make_group(const thalweg::MpiPeers& peers) {
+  const thalweg::Group group = peers.group();
+  expect(static_cast<int>(group.rank()) == peers.rank() && static_cast<int>(group.size()) == peers.size(), "another rank in the group");
+  group.barrier();
+  const thalweg::Group half = group.split(group.rank() % 2, 100 - group.rank());
+  expect(half.size() == (group.size() + 1 - group.rank() % 2) / 2, "a half of another size");
+  half.barrier();
+}
+
 /// A key that is too short at one rank is an error at all of them.
 void fail_together(int rank, int size) {
   thalweg::ContextOptions options;
@@ -96,6 +106,7 @@ int main(int argc, char** argv) {
     expect(size == 1 || peers[(rank + 1) % size].transport() == "shm", "ranks of one machine are not connected by shm");
     for (const size_t length : {size_t{1}, size_t{4'097}, size_t{3'000'001}}) go_round(peers, length);
     share_window(peers);
+    make_group(peers);
     auto again = thalweg::attach(MPI_COMM_WORLD);  // beside the first
     go_round(again, 12'345);
     go_round(peers, 12'345);

@@ -28,6 +28,8 @@ NOT_IN_PYTHON = {
     "tw_set_interrupt": "the package sets it, for Ctrl-C",
     "tw_memory_kind_name": "memory_query gives the name",
     "tw_worker_context": OBJECT,
+    "tw_group_create": "Group.split and duplicate make them of the world; an exchange of one's own takes Window",
+    "tw_group_yield_worker": "the world's worker and context are objects",
     "tw_endpoint_set_user": OBJECT,
     "tw_endpoint_user": OBJECT,
     "tw_allocate": "Memory.allocate",
@@ -117,6 +119,9 @@ ARGUMENTS = {
     "tw_window_address": {"address": None},
     "tw_window_remote": {"remote": None},
     "tw_window_bind": {"bound": None},
+    "tw_group_endpoint": {"endpoint": None},
+    "tw_group_exchange": {"group": None, "values": None},
+    "tw_group_lost": {"ranks": None, "count": None},
 }
 # Where the functions are.
 CALLS = {
@@ -218,6 +223,7 @@ BY_NAME = {  # tw_<prefix>_<method> is <class>.<method>, or a function of the pa
     "queue": "Queue",
     "plan": "Plan",
     "window": "Window",
+    "group": "Group",
 }
 TRANSFERS = ["tw_put", "tw_get"]
 ONE_SIDED = [*TRANSFERS, "tw_atomic", "tw_signal_post"]
@@ -308,6 +314,8 @@ OPTIONS = {
     "tw_plan_options": {"timeout_ns": "timeout"},
     "tw_channel_options": {"timeout_ns": "timeout"},
     "tw_window_options": {"timeout_ns": "timeout"},
+    "tw_group_options": {"timeout_ns": None},  # the world's
+    "tw_init_options": {"context": "transports", "worker": "progress", "timeout_ns": "timeout"},  # what others have: the environment
 }
 EXTRA = {("tw_plan_copy", "to_layout"), ("tw_queue_create", "stream")}  # of one function only
 FLAGS = {

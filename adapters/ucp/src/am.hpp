@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Active messages. A message of UCX id n is Thalweg's of id 2n, or 2n + 1 where the sender asks for replies; ids beyond that table travel
-// in front of the header.
+// Active messages. A message of UCX id n is Thalweg's of id 2n, or 2n + 1 where the sender asks for replies; ids beyond that table, and
+// what else the receiver must know, travel in front of the header.
 #pragma once
 #include <thalweg/thalweg.h>
 
@@ -10,9 +10,23 @@
 namespace thalweg::ucx {
 
 inline constexpr uint16_t kDirectIds = 2040;   // UCX ids below have ids of their own
-inline constexpr uint16_t kIndirectId = 4095;  // others
+inline constexpr uint16_t kIndirectId = 4095;  // others: Indirect, then the header
 inline constexpr uint16_t kStreamId = 4094;    // bytes of streams
 inline constexpr size_t kMaxHeader = 8192;     // told as max_am_header: MPICH wants at most 16 KiB. Any length travels
+
+enum : uint32_t {
+  kWithReply = 1u,  // the handler gets a reply endpoint
+  kWhole = 2u       // the handler gets the payload: it was sent with UCP_AM_SEND_FLAG_EAGER, and is longer than Thalweg's
+};
+struct Indirect {
+  uint32_t id;
+  uint32_t flags;
+};
+
+/// Messages of other than direct ids.
+ucs_status_t open_am_handlers(ucp_worker& worker);
+/// Without a function: messages of its id are dropped.
+ucs_status_t set_handler(ucp_worker& worker, const AmHandler& given, const char* function);
 
 /// A payload that the user has: it lies right before the address that names it to the user.
 struct AmData {

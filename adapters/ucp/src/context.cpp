@@ -21,13 +21,13 @@ constexpr uint64_t kParams = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_
                              UCP_PARAM_FIELD_REQUEST_CLEANUP | UCP_PARAM_FIELD_TAG_SENDER_MASK |
                              UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
                              UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME
-#if THALWEG_UCX_1_22
+#if THALWEG_HAS_UCP_PARAM_FIELD_NODE_LOCAL_ID
                              | UCP_PARAM_FIELD_NODE_LOCAL_ID
 #endif
     ;
 constexpr uint64_t kFeatures = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_WAKEUP |
                                UCP_FEATURE_STREAM | UCP_FEATURE_AM
-#if THALWEG_UCX_1_22
+#if THALWEG_HAS_UCP_FEATURE_DEVICE
                                | UCP_FEATURE_DEVICE  // NIXL always asks for it; what needs it refuses
 #endif
     ;

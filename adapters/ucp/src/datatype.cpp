@@ -270,7 +270,7 @@ void ucp_dt_destroy(ucp_datatype_t datatype) {
   if ((datatype & UCP_DATATYPE_CLASS_MASK) == UCP_DATATYPE_GENERIC) tw_layout_destroy(generic_of(datatype)->layout);
 }
 
-#if THALWEG_UCX_1_22
+#if THALWEG_HAS_ucp_dt_query
 ucs_status_t ucp_dt_query(ucp_datatype_t datatype, ucp_datatype_attr_t* attr) {
   if (attr == nullptr) return UCS_ERR_INVALID_PARAM;
   constexpr uint64_t kKnown =

@@ -26,6 +26,11 @@ struct Local {
   GenericCall call{nullptr, 0, nullptr};
 };
 
+/// Where the user's bytes are; NULL: only a generic datatype's functions know.
+inline const void* place_of(const Local& local) {
+  return local.layout == nullptr || local.made != nullptr ? local.buffer : nullptr;
+}
+
 /// into: Thalweg's buffer for `count` elements at buffer. It stays where it is until the operation was posted.
 [[gnu::noinline]] ucs_status_t describe(const char* function, ucp_datatype_t datatype, const void* buffer, size_t count,
                                         Local* into);

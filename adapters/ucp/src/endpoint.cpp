@@ -43,9 +43,43 @@ void delete_peer(Peer& peer) {
   delete &peer;
 }
 
+/// A reply endpoint without a peer: what is posted to it fails. The oldest of these go, so that peers that come and are lost take no
+/// memory.
+void bury(ucp_ep& handle) {
+  ucp_worker& worker = *handle.worker;
+  std::erase(handle.peer->handles, &handle);
+  handle.peer = nullptr;
+  handle.endpoint = nullptr;
+  worker.graves.push_back(&handle);
+  if (worker.graves.size() <= kGraves) return;
+  delete worker.graves.front();
+  worker.graves.pop_front();
+}
+
+/// Handles that the user knows as reply endpoints only, of a connection that ends.
+void end_replies(Peer& peer) {
+  const std::vector<ucp_ep*> handles = peer.handles;
+  for (ucp_ep* handle : handles) {
+    if (handle->user_owned || handle->closed) continue;
+    if (handle->pending == 0) {
+      bury(*handle);
+    } else {
+      handle->closed = true;  // goes with its last operation
+    }
+  }
+}
+
+/// Does the connection go on without this handle? That of a socket address is its user's: a reply endpoint, which the last messages
+/// made while the handle was closing, does not keep it.
+bool has_others(const Peer& peer, const ucp_ep& handle) {
+  return std::any_of(peer.handles.begin(), peer.handles.end(),
+                     [&](const ucp_ep* other) { return other != &handle && (peer.addressed || other->user_owned); });
+}
+
 /// The connection ends at once. What is pending ends with TW_ERR_CLOSED.
 void end_connection(Peer& peer) {
   const HoldBack held(*peer.worker);
+  end_replies(peer);
   cancel_receives(peer, nullptr);
   (void)tw_endpoint_close(peer.endpoint, TW_CLOSE_FORCE, nullptr);
   delete_peer(peer);
@@ -76,19 +110,6 @@ void lose(Peer& peer, ucs_status_t status) {
   if (worker.holding == 0) return tell_loss(worker, peer);
   worker.losses.emplace_back(&peer, peer.id);
   worker.chores = true;
-}
-
-/// A reply endpoint without a peer: what is posted to it fails. The oldest of these go, so that peers that come and are lost take no
-/// memory.
-void bury(ucp_ep& handle) {
-  ucp_worker& worker = *handle.worker;
-  std::erase(handle.peer->handles, &handle);
-  handle.peer = nullptr;
-  handle.endpoint = nullptr;
-  worker.graves.push_back(&handle);
-  if (worker.graves.size() <= kGraves) return;
-  delete worker.graves.front();
-  worker.graves.pop_front();
 }
 
 void on_lost(void* arg, tw_endpoint*, tw_status why) { lose(*static_cast<Peer*>(arg), status_of(why)); }
@@ -166,6 +187,9 @@ ucs_status_t connect_to(ucp_worker& worker, const ucs_sock_addr_t& to, Peer** ou
 }
 
 ucs_status_t accept(ucp_worker& worker, ucp_conn_request& request, Peer** out) {
+  if (request.worker != &worker) {
+    return unsupported("ucp_ep_create", "a connection request of another worker's listener", "accept it with that worker");
+  }
   Peer* const peer = new_peer(worker);
   if (peer == nullptr) return UCS_ERR_NO_MEMORY;
   const tw_endpoint_options options = options_of(worker, *peer);
@@ -216,7 +240,7 @@ tw_status begin_close(Closing& closing, tw_request* operation) {
   closing.begun = true;
   ucp_ep& handle = *closing.handle;
   if (handle.peer == nullptr || handle.peer->lost) return TW_OK;
-  if (handle.peer->addressed || handle.peer->handles.size() > 1) return tw_endpoint_flush(handle.endpoint, operation);
+  if (handle.peer->addressed || has_others(*handle.peer, handle)) return tw_endpoint_flush(handle.endpoint, operation);
   const tw_status status = tw_endpoint_close(handle.endpoint, TW_CLOSE_GRACEFUL, operation);
   closing.ended = status >= 0;
   return status;
@@ -226,7 +250,7 @@ tw_status begin_close(Closing& closing, tw_request* operation) {
 bool ends_at_once(const ucp_ep& handle) {
   const Peer& peer = *handle.peer;
   if (handle.pending != 0) return false;
-  return peer.lost || ((peer.addressed || peer.handles.size() > 1) && !peer.unflushed && peer.gets.empty());
+  return peer.lost || ((peer.addressed || has_others(peer, handle)) && !peer.unflushed && peer.gets.empty());
 }
 
 /// The handle's part of the connection ends. `ended`: the connection has, and with it what its last messages were told with.
@@ -235,15 +259,7 @@ void end_handle(ucp_ep& handle, bool ended) {
   delete_handle(handle);
   if (peer == nullptr) return;
   if (ended) {
-    const std::vector<ucp_ep*> others = peer->handles;
-    for (ucp_ep* other : others) {
-      if (other->user_owned || other->closed) continue;
-      if (other->pending == 0) {
-        bury(*other);
-      } else {
-        other->closed = true;  // goes with its last operation
-      }
-    }
+    end_replies(*peer);
     return delete_peer(*peer);
   }
   if (peer->handles.empty() && (peer->lost || !peer->addressed)) end_connection(*peer);
@@ -258,17 +274,25 @@ void cancel_requests(ucp_ep& handle) {
   });
 }
 
+/// The user has closed an endpoint.
+void leave_stream(Peer& peer, const ucp_ep& handle) {
+  cancel_receives(peer, &handle);  // the peer may never send what they wait for
+  const bool read = std::any_of(peer.handles.begin(), peer.handles.end(), [](const ucp_ep* one) { return !one->closed; });
+  if (!read) drop_stream(peer);
+}
+
 void close_by_force(ucp_ep& handle) {
   const HoldBack held(*handle.worker);
   handle.closed = true;
   ++handle.pending;  // stays until all is ended
   Peer* const peer = handle.peer;
   if (peer != nullptr) {
-    cancel_receives(*peer, &handle);
-    if (peer->handles.size() > 1) cancel_requests(handle);
+    leave_stream(*peer, handle);
+    const bool stays = has_others(*peer, handle);
+    if (stays) cancel_requests(handle);
     std::erase(peer->handles, &handle);
     handle.peer = nullptr;
-    if (peer->handles.empty()) end_connection(*peer);
+    if (!stays) end_connection(*peer);
   }
   released(handle);  // freed now, or with its last operation
 }
@@ -283,7 +307,7 @@ ucs_status_ptr_t close(ucp_ep& handle, bool force, const Wanted& wanted) {
     return handle_of(*request);
   }
   handle.closed = true;
-  cancel_receives(*handle.peer, &handle);  // the peer may never send what they wait for
+  leave_stream(*handle.peer, handle);
   if (!wanted.no_immediate && ends_at_once(handle)) {
     end_handle(handle, false);
     return nullptr;
@@ -459,6 +483,7 @@ ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, u
   if (handle == nullptr) handle = new_handle(*peer);
   if (handle == nullptr) return UCS_ERR_NO_MEMORY;
   handle->user_owned = true;
+  peer->unread = false;
   take_params(*params, *handle);
   *ep_p = handle;
   return UCS_OK;

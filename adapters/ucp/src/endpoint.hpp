@@ -46,6 +46,7 @@ struct Peer {
   bool lost = false;
   bool one_sided = false;  // puts or atomics since the last fence
   bool unflushed = false;  // and since the last flush that was complete at once
+  bool unread = false;     // the user has closed all its endpoints: bytes of its stream are for nobody
   ucs_status_t why = UCS_OK;
   Ledger gets;
   std::vector<ucp_ep*> handles;  // the first one is what messages of the peer are told with

@@ -48,11 +48,8 @@ ucs_status_t owed_by(ucp_worker& worker, const ucp_ep* handle) {
 void begin(ucp_worker& worker, Flush& flush) {
   flush.begun = true;
   Request& request = *flush.request;
-  ucp_ep* const handle = request.endpoint;  // counted, so it stays
-  if (handle != nullptr && handle->peer == nullptr) {
-    flush.status = UCS_ERR_CANCELED;  // closed by force
-    return;
-  }
+  ucp_ep* const handle = request.endpoint;                   // counted, so it stays
+  if (handle != nullptr && handle->peer == nullptr) return;  // closed by force
   each_peer(worker, handle, [](Peer& peer) { peer.unflushed = false; });
   const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request.operation)
                                              : tw_worker_flush(worker.worker, &request.operation);
@@ -64,6 +61,15 @@ void begin(ucp_worker& worker, Flush& flush) {
 
 bool settled(const ucp_worker& worker, const Flush::Gets& gets) {
   return !is_alive(worker, gets.peer, gets.id) || gets.peer->gets.settled(gets.cut);
+}
+
+/// What an endpoint that has ended meanwhile says: gets end with it, too.
+void take_end_of(const ucp_ep& handle, Flush& flush) {
+  if (handle.peer == nullptr) {
+    flush.status = UCS_ERR_CANCELED;  // this side closed it by force
+  } else if (handle.peer->lost && flush.status == UCS_OK) {
+    flush.status = handle.peer->why;
+  }
 }
 
 /// True: it has ended, with its status.
@@ -81,6 +87,7 @@ bool step(ucp_worker& worker, Flush& flush) {
   // Gets that failed before or meanwhile, and were asked for without a request.
   const ucs_status_t owed = owed_by(worker, request.endpoint);
   if (flush.status == UCS_OK) flush.status = owed;
+  if (request.endpoint != nullptr) take_end_of(*request.endpoint, flush);
   return true;
 }
 

@@ -72,13 +72,28 @@ void accept_at_once(ucp_listener& listener, ucp_conn_request* request) {
   if (ucp_ep_create(listener.worker, &params, &endpoint) == UCS_OK) listener.on_accept.cb(endpoint, listener.on_accept.arg);
 }
 
+void tell_request(ucp_listener& listener, ucp_conn_request* request) {
+  if (listener.on_request.cb != nullptr) return listener.on_request.cb(request, listener.on_request.arg);
+  accept_at_once(listener, request);
+}
+
+/// The oldest of them; its handler may destroy the listener.
+void tell_waiting(ucp_listener& listener) {
+  ucp_conn_request* const request = listener.waiting.front();
+  listener.waiting.erase(listener.waiting.begin());
+  tell_request(listener, request);
+}
+
 void on_request(void* arg, tw_connection_request* given) {
   auto& listener = *static_cast<ucp_listener*>(arg);
   auto* const request =
       new (std::nothrow) ucp_conn_request{listener.worker, given, client_id_of(given), tw_connection_request_peer(given)};
   if (request == nullptr) return (void)tw_reject(given, nullptr, 0);
-  if (listener.on_request.cb != nullptr) return listener.on_request.cb(request, listener.on_request.arg);
-  accept_at_once(listener, request);
+  if (listener.worker->holding == 0) return tell_request(listener, request);
+  listener.waiting.push_back(request);
+  postpone(*listener.worker, [&listener, life = std::weak_ptr<int>(listener.life)] {
+    if (!life.expired() && !listener.worker->ending) tell_waiting(listener);
+  });
 }
 
 ucs_status_t listen(ucp_listener& listener, const ucs_sock_addr_t& where) {
@@ -123,6 +138,10 @@ ucs_status_t ucp_listener_create(ucp_worker_h worker, const ucp_listener_params_
 void ucp_listener_destroy(ucp_listener_h listener) {
   if (listener == nullptr) return;
   const Hold hold(*listener->worker);
+  for (ucp_conn_request* request : listener->waiting) {
+    (void)tw_reject(request->request, nullptr, 0);
+    delete request;
+  }
   tw_listener_close(listener->listener);
   delete listener;
 }

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <thalweg/thalweg.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "ucx.hpp"
 #include "worker.hpp"
@@ -15,6 +17,8 @@ struct ucp_listener {
   ucp_listener_conn_handler_t on_request{nullptr, nullptr};
   ucp_listener_accept_handler_t on_accept{nullptr, nullptr};
   sockaddr_storage address{};
+  std::vector<ucp_conn_request*> waiting{};  // arrived in a call that is none of progress
+  std::shared_ptr<int> life = std::make_shared<int>();
 };
 
 struct ucp_conn_request {

@@ -18,6 +18,25 @@
 #include "endpoint.hpp"
 #include "status.hpp"
 
+namespace thalweg::ucx {
+
+ucs_memory_type_t type_at(const void* address) {
+  tw_memory_info info = TW_MEMORY_INFO_INIT;
+  if (address == nullptr || tw_memory_query(address, &info) != TW_OK) return UCS_MEMORY_TYPE_HOST;
+  switch (info.kind) {
+    case TW_MEMORY_DEVICE:
+    case TW_MEMORY_POOL:
+    case TW_MEMORY_VMM:
+      return UCS_MEMORY_TYPE_CUDA;
+    case TW_MEMORY_MANAGED:
+      return UCS_MEMORY_TYPE_CUDA_MANAGED;
+    default:
+      return UCS_MEMORY_TYPE_HOST;
+  }
+}
+
+}  // namespace thalweg::ucx
+
 using namespace thalweg::ucx;
 
 namespace {
@@ -25,8 +44,11 @@ namespace {
 constexpr uint64_t kParams = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS |
                              UCP_MEM_MAP_PARAM_FIELD_PROT | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
 constexpr unsigned kFlags = UCP_MEM_MAP_NONBLOCK | UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED
-#if THALWEG_UCX_1_22
-                            | UCP_MEM_MAP_SYMMETRIC_RKEY | UCP_MEM_MAP_LOCK
+#if THALWEG_HAS_UCP_MEM_MAP_SYMMETRIC_RKEY
+                            | UCP_MEM_MAP_SYMMETRIC_RKEY
+#endif
+#if THALWEG_HAS_UCP_MEM_MAP_LOCK
+                            | UCP_MEM_MAP_LOCK
 #endif
     ;
 
@@ -81,22 +103,6 @@ ucs_status_t check(const ucp_mem_map_params_t& params, const Wish& wish) {
       return UCS_OK;
     default:
       return unsupported("ucp_mem_map", "memory of other devices than CUDA's", "use memory of the host or of a CUDA device");
-  }
-}
-
-/// What the user did not say.
-ucs_memory_type_t type_at(const void* address) {
-  tw_memory_info info = TW_MEMORY_INFO_INIT;
-  if (address == nullptr || tw_memory_query(address, &info) != TW_OK) return UCS_MEMORY_TYPE_HOST;
-  switch (info.kind) {
-    case TW_MEMORY_DEVICE:
-    case TW_MEMORY_POOL:
-    case TW_MEMORY_VMM:
-      return UCS_MEMORY_TYPE_CUDA;
-    case TW_MEMORY_MANAGED:
-      return UCS_MEMORY_TYPE_CUDA_MANAGED;
-    default:
-      return UCS_MEMORY_TYPE_HOST;
   }
 }
 
@@ -257,14 +263,11 @@ ucs_status_t ucp_mem_query(const ucp_mem_h memh, ucp_mem_attr_t* attr) {
 }
 
 ucs_status_t ucp_mem_advise(ucp_context_h, ucp_mem_h, ucp_mem_advise_params_t* params) {
-  constexpr uint64_t kKnown =
+  constexpr uint64_t kAdvice =
       UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE;
   if (params == nullptr) return UCS_ERR_INVALID_PARAM;
-  if (ucs_status_t s = check_mask("ucp_mem_advise", "field_mask", params->field_mask, kKnown); s != UCS_OK) return s;
-  for (const uint64_t needed : {uint64_t{UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS}, uint64_t{UCP_MEM_ADVISE_PARAM_FIELD_LENGTH},
-                                uint64_t{UCP_MEM_ADVISE_PARAM_FIELD_ADVICE}}) {
-    if ((params->field_mask & needed) == 0) return UCS_ERR_INVALID_PARAM;
-  }
+  if (ucs_status_t s = check_mask("ucp_mem_advise", "field_mask", params->field_mask, kAdvice); s != UCS_OK) return s;
+  if ((params->field_mask & kAdvice) != kAdvice) return UCS_ERR_INVALID_PARAM;
   if (params->advice == UCP_MADV_NORMAL) return UCS_OK;
   if (params->advice != UCP_MADV_WILLNEED) return UCS_ERR_INVALID_PARAM;
   // Whole pages around it; advice may be ignored, so nothing fails.
@@ -287,7 +290,7 @@ ucs_status_t ucp_rkey_pack(ucp_context_h, ucp_mem_h memh, void** rkey_buffer_p, 
 
 void ucp_rkey_buffer_release(void* rkey_buffer) { std::free(rkey_buffer); }
 
-#if THALWEG_UCX_1_22
+#if THALWEG_HAS_ucp_memh_pack
 ucs_status_t ucp_memh_pack(ucp_mem_h memh, const ucp_memh_pack_params_t* params, void** buffer_p, size_t* buffer_size_p) {
   if (memh == nullptr || params == nullptr || buffer_p == nullptr || buffer_size_p == nullptr) return UCS_ERR_INVALID_PARAM;
   if (ucs_status_t s = check_mask("ucp_memh_pack", "field_mask", params->field_mask, UCP_MEMH_PACK_PARAM_FIELD_FLAGS);
@@ -303,7 +306,9 @@ ucs_status_t ucp_memh_pack(ucp_mem_h memh, const ucp_memh_pack_params_t* params,
 }
 
 void ucp_memh_buffer_release(void* buffer, const ucp_memh_buffer_release_params_t*) { std::free(buffer); }
+#endif
 
+#if THALWEG_HAS_ucp_rkey_compare
 ucs_status_t ucp_rkey_compare(ucp_worker_h, ucp_rkey_h rkey1, ucp_rkey_h rkey2, const ucp_rkey_compare_params_t* params,
                               int* result) {
   if (rkey1 == nullptr || rkey2 == nullptr || params == nullptr || result == nullptr) return UCS_ERR_INVALID_PARAM;
@@ -324,12 +329,15 @@ ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void* rkey_buffer, ucp_rkey_h
   if (std::memcmp(header.magic, kKeyMagic, sizeof kKeyMagic) != 0 || header.length > kMaxKey) {
     return unsupported("ucp_ep_rkey_unpack", "a key of another UCX", "let all processes use the same libucp");
   }
+  const Hold hold(*ep->worker);
+  if (ep->peer == nullptr) return UCS_ERR_NOT_CONNECTED;
   auto key = std::make_unique<ucp_rkey>();
   key->worker = ep->worker;
   key->endpoint = ep->endpoint;
+  key->peer = ep->peer;
+  key->peer_id = ep->peer->id;
   key->address = header.address;
   key->length = header.bytes;
-  const Hold hold(*ep->worker);
   if (header.length != 0) {
     const auto* const bytes = static_cast<const std::byte*>(rkey_buffer) + sizeof header;
     const tw_status status = tw_memory_import(ep->endpoint, bytes, header.length, &key->memory);
@@ -350,10 +358,10 @@ ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void** addr_p) {
   if (rkey == nullptr || addr_p == nullptr) return UCS_ERR_INVALID_PARAM;
   const Hold hold(*rkey->worker);
   if (raddr < rkey->address || raddr - rkey->address >= rkey->length) return UCS_ERR_INVALID_ADDR;
+  if (!is_alive(*rkey->worker, rkey->peer, rkey->peer_id) || rkey->peer->lost) return UCS_ERR_UNREACHABLE;
   void* base = nullptr;
   // It waits for the owner's answer, and progresses meanwhile; the peer's loss ends it.
   const HoldBack held(*rkey->worker);
-  rkey->worker->unread = rkey->worker->told != 0;
   // Not for ever where there is no progress: in a handler, before the peer has answered.
   if (tw_endpoint_wait(rkey->endpoint, kConnecting) != TW_OK) return UCS_ERR_UNREACHABLE;
   // Where it is not mapped that is no failure: users ask in order to find out.

@@ -20,12 +20,17 @@ struct ucp_mem {
 struct ucp_rkey {
   ucp_worker* worker = nullptr;
   tw_endpoint* endpoint = nullptr;
+  thalweg::ucx::Peer* peer = nullptr;  // it may be gone, or another one at the same place: see peer_id
+  uint64_t peer_id = 0;
   tw_remote_memory* memory = nullptr;  // NULL: of length 0
   uint64_t address = 0;                // at the peer
   uint64_t length = 0;
 };
 
 namespace thalweg::ucx {
+
+/// The type of memory at an address; NULL, or memory that no device knows: the host's.
+ucs_memory_type_t type_at(const void* address);
 
 /// In front of Thalweg's key.
 struct KeyHeader {

@@ -14,8 +14,11 @@ extern "C" {
 ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t* attr) {
   if (ep == nullptr || attr == nullptr) return UCS_ERR_INVALID_PARAM;
   constexpr uint64_t kKnown = UCP_EP_ATTR_FIELD_NAME | UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR
-#if THALWEG_UCX_1_22
-                              | UCP_EP_ATTR_FIELD_TRANSPORTS | UCP_EP_ATTR_FIELD_USER_DATA
+#if THALWEG_HAS_UCP_EP_ATTR_FIELD_TRANSPORTS
+                              | UCP_EP_ATTR_FIELD_TRANSPORTS
+#endif
+#if THALWEG_HAS_UCP_EP_ATTR_FIELD_USER_DATA
+                              | UCP_EP_ATTR_FIELD_USER_DATA
 #endif
       ;
   if (ucs_status_t s = check_mask("ucp_ep_query", "field_mask", attr->field_mask, kKnown); s != UCS_OK) return s;
@@ -30,8 +33,10 @@ ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t* attr) {
       (ep->peer == nullptr || !socket_address(ep->peer->remote, &attr->remote_sockaddr))) {
     return UCS_ERR_NOT_CONNECTED;
   }
-#if THALWEG_UCX_1_22
+#if THALWEG_HAS_UCP_EP_ATTR_FIELD_USER_DATA
   if ((attr->field_mask & UCP_EP_ATTR_FIELD_USER_DATA) != 0) attr->user_data = ep->user_data;
+#endif
+#if THALWEG_HAS_UCP_EP_ATTR_FIELD_TRANSPORTS
   if ((attr->field_mask & UCP_EP_ATTR_FIELD_TRANSPORTS) != 0 && attr->transports.num_entries != 0) {
     ucp_transport_entry_t& entry = attr->transports.entries[0];
     entry.transport_name = tw_endpoint_transport(ep->endpoint);
@@ -43,6 +48,7 @@ ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t* attr) {
 }
 
 void ucp_ep_print_info(ucp_ep_h ep, FILE* stream) {
+  const Hold hold(*ep->worker);
   std::fprintf(stream, "#\n# UCP endpoint %s\n#\n#               transport: %s\n#\n", ep->name.c_str(),
                ep->peer != nullptr ? tw_endpoint_transport(ep->endpoint) : "closed");
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "endpoint.hpp"
+#include "memory.hpp"
 #include "status.hpp"
 #include "stream.hpp"
 #include "worker.hpp"
@@ -35,6 +36,7 @@ Wanted wanted(const ucp_request_param_t& param, Invoke invoke) {
     wanted.invoke = wanted.callback != nullptr ? invoke : nullptr;
   }
   if ((mask & UCP_OP_ATTR_FIELD_USER_DATA) != 0) wanted.user_data = param.user_data;
+  if ((mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) != 0) wanted.memory_type = param.memory_type;
   wanted.no_immediate = (mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
   return wanted;
 }
@@ -104,6 +106,8 @@ Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
   request->pooled = wanted.memory == nullptr;
   request->released = request->muted = request->told = request->fetches = request->in_later = false;
   request->kind = kind;
+  request->memory = static_cast<uint8_t>(wanted.memory_type);
+  request->buffer = nullptr;
   request->worker = &worker;
   request->endpoint = nullptr;
   request->operation = TW_REQUEST_NONE;
@@ -153,6 +157,8 @@ void finish(Request& request, ucs_status_t status) {
 void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
   Request& request = *static_cast<Request*>(arg);
   request.info = {info->tag, info->length};
+  if (status == TW_OK && request.unpacked == UCS_OK && request.worker->holding == 0) [[likely]]
+    return finish(request, UCS_OK);
   ucs_status_t mine = status_of(status);
   // What the user's functions said tells more than that they failed.
   if (request.unpacked != UCS_OK && (status == TW_OK || status == TW_ERR_INVALID)) mine = request.unpacked;
@@ -224,6 +230,18 @@ using namespace thalweg::ucx;
 
 namespace {
 
+/// What the user declared, of the types that this library has, else what lies there.
+ucs_memory_type_t memory_type_of(const Request& request) {
+  switch (request.memory) {
+    case UCS_MEMORY_TYPE_HOST:
+    case UCS_MEMORY_TYPE_CUDA:
+    case UCS_MEMORY_TYPE_CUDA_MANAGED:
+      return static_cast<ucs_memory_type_t>(request.memory);
+    default:
+      return type_at(request.buffer);
+  }
+}
+
 /// Of the user's handle: the request goes back now, or when it ends.
 void free_request(void* handle, bool mute) {
   if (handle == nullptr) return;
@@ -293,7 +311,7 @@ ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {
   if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_STATUS) != 0) {
     attr->status = request.status.load(std::memory_order_acquire);  // with the data
   }
-  if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_MEM_TYPE) != 0) attr->mem_type = UCS_MEMORY_TYPE_HOST;
+  if ((attr->field_mask & UCP_REQUEST_ATTR_FIELD_MEM_TYPE) != 0) attr->mem_type = memory_type_of(request);
   return UCS_OK;
 }
 

@@ -52,7 +52,9 @@ struct Request {
   bool muted;                        // and wants no callback
   bool told;                         // its end comes by the worker's queue, not by a callback
   bool in_later;                     // its end waits for progress, with `outcome`
+  bool fetches;                      // is in the ledger
   uint8_t kind;                      // RequestKind, for ucp_request_query
+  uint8_t memory;                    // ucs_memory_type_t that the user declared; UCS_MEMORY_TYPE_UNKNOWN: it lies at `buffer`
   ucp_worker* worker;
   ucp_ep* endpoint;  // counted in its `pending`; NULL: of none (receives)
   tw_request operation;
@@ -64,11 +66,11 @@ struct Request {
   Request* next;             // in the pool, or among those that wait for progress
   void* extra;               // of its kind: a close's endpoint, a stream's receive
   uint64_t get;              // its number in the peer's ledger
-  bool fetches;              // is in the ledger
   ucs_status_t outcome;      // of finish_later
   ucs_status_t unpacked;     // what a generic datatype said of the bytes that it got
   Peer* peer;                // whose ledger; it may be gone, or another one at the same place: see peer_id
   uint64_t peer_id;
+  const void* buffer;  // the user's, for ucp_request_query; NULL: none, or a generic datatype's
 };
 inline constexpr size_t kRequestBytes = 160;
 static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);
@@ -99,6 +101,7 @@ struct Wanted {
   void* callback = nullptr;
   void* user_data = nullptr;
   bool no_immediate = false;
+  ucs_memory_type_t memory_type = UCS_MEMORY_TYPE_UNKNOWN;
 };
 
 /// Of a parameter block; the callback is one of senders (status, user data).

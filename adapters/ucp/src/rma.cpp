@@ -60,8 +60,9 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
     return pointer_of(s);
   }
   Request* const request = take_for(target.ep, wanted, verb == Verb::put ? kPut : kGet);
-  if (request == nullptr) return pointer_of(UCS_ERR_NO_MEMORY);
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  request->buffer = place_of(local);
   local.call.outcome = &request->unpacked;
   if (verb == Verb::get) enter_ledger(*request);
   const tw_op_options* const options = options_for(*request, local.layout, 0);

@@ -49,7 +49,7 @@ struct Receive {
 Receive& receive_of(Request& request) { return *static_cast<Receive*>(request.extra); }
 
 StreamState& stream_of(Peer& peer) {
-  if (peer.stream == nullptr) peer.stream.reset(new StreamState);
+  if (peer.stream == nullptr) peer.stream.reset(new StreamState(peer.worker));
   return *peer.stream;
 }
 
@@ -102,6 +102,7 @@ void loaded(void* arg, tw_request, tw_status status, const tw_recv_info*) {
     return;
   }
   chunk->here = true;
+  if (load->worker->holding != 0) return step_later(*load->peer);  // receives that end call the user
   pump(*load->peer);
 }
 
@@ -128,6 +129,7 @@ void load(Peer& peer, Chunk& chunk) {
 /// From the chunks that are here to the receives that are posted, in order.
 void pump(Peer& peer) {
   const ucp_worker& worker = *peer.worker;
+  const uint64_t id = peer.id;
   StreamState& stream = stream_of(peer);
   while (!stream.receives.empty() && !stream.chunks.empty()) {
     Chunk& chunk = stream.chunks.front();
@@ -144,7 +146,7 @@ void pump(Peer& peer) {
     if (!receive.complete()) continue;
     stream.receives.pop_front();
     end_receive(request, receive.status);
-    if (!worker.peers.contains(&peer)) return;  // its callback closed the last endpoint
+    if (!is_alive(worker, &peer, id)) return;  // its callback closed the last endpoint
   }
 }
 
@@ -168,6 +170,9 @@ size_t take_at_once(Peer& peer, const std::byte* from, size_t length) {
 tw_status on_bytes(void* arg, const tw_am_message* message) {
   auto& worker = *static_cast<ucp_worker*>(arg);
   if (worker.ending || message->length == 0) return TW_OK;
+  if (const auto* const known = static_cast<Peer*>(tw_endpoint_user(message->endpoint)); known != nullptr && known->unread) {
+    return TW_OK;
+  }
   ucp_ep* const handle = handle_of(worker, message->endpoint);
   if (handle == nullptr) return TW_OK;
   Peer& peer = *handle->peer;
@@ -245,6 +250,7 @@ ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t dat
     finish_later(*request, UCS_OK);
     return handle_of(*request);
   }
+  request->buffer = receive->pieces.front().buffer;
   request->extra = receive.release();
   request->endpoint = &ep;
   ++ep.pending;
@@ -260,6 +266,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   Request* const request = take(*ep.worker, wanted, kStreamSend);
   if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  request->buffer = place_of(local);
   request->endpoint = &ep;
   ++ep.pending;
   const tw_op_options* const options = options_for(*request, local.layout, 0);
@@ -270,10 +277,27 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
 
 }  // namespace
 
-void destroy(StreamState* stream) {
-  for (Chunk& chunk : stream->chunks) {
+namespace {
+
+/// Those that are being fetched are freed by loaded().
+void drop_chunks(StreamState& stream) {
+  for (Chunk& chunk : stream.chunks) {
     if (chunk.data != nullptr && chunk.here) free_data(*chunk.data);
+    // Thalweg keeps it beyond the connection, up to the worker's end.
+    if (chunk.descriptor != nullptr && !stream.worker->ending) (void)tw_am_release(chunk.descriptor);
   }
+  stream.chunks.clear();
+}
+
+}  // namespace
+
+void drop_stream(Peer& peer) {
+  peer.unread = true;
+  if (peer.stream != nullptr) drop_chunks(*peer.stream);
+}
+
+void destroy(StreamState* stream) {
+  drop_chunks(*stream);
   for (const auto& [address, data] : stream->lent) free_data(*data);
   for (Request* request : stream->receives) delete &receive_of(*request);
   delete stream;
@@ -358,7 +382,13 @@ ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep, void* buffer, size_t count, si
   const unsigned flags = (param->op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS) != 0 ? param->flags : 0;
   if (ucs_status_t s = check_mask("ucp_stream_recv_nbx", "flags", flags, kWaitAll); s != UCS_OK) return pointer_of(s);
   const Hold hold(*ep->worker);
-  return recv(*ep, buffer, count, datatype, (flags & kWaitAll) != 0, length, wanted_stream(*param), "ucp_stream_recv_nbx");
+  size_t received = 0;
+  ucs_status_ptr_t const request =
+      recv(*ep, buffer, count, datatype, (flags & kWaitAll) != 0, &received, wanted_stream(*param), "ucp_stream_recv_nbx");
+  if (request != nullptr) return request;
+  if (length != nullptr) *length = received;
+  if ((param->op_attr_mask & UCP_OP_ATTR_FIELD_RECV_INFO) != 0) *param->recv_info.length = received;
+  return nullptr;
 }
 
 ucs_status_ptr_t ucp_stream_recv_nb(ucp_ep_h ep, void* buffer, size_t count, ucp_datatype_t datatype,

@@ -20,6 +20,8 @@ struct Chunk {
 };
 
 struct StreamState {
+  explicit StreamState(ucp_worker* its_worker) : worker(its_worker) {}
+  ucp_worker* worker;
   std::deque<Chunk> chunks;
   std::deque<Request*> receives;
   std::unordered_map<void*, AmData*> lent;  // by ucp_stream_recv_data_nb
@@ -34,5 +36,7 @@ void lose_stream(Peer& peer);
 /// Its posted receives, or those of one endpoint, end with UCS_ERR_CANCELED in the next progress.
 void cancel_receives(Peer& peer, const ucp_ep* endpoint);
 void cancel_stream(Request& request);
+/// Nobody reads it any more: its bytes end, so that their sender's requests do.
+void drop_stream(Peer& peer);
 
 }  // namespace thalweg::ucx

@@ -28,6 +28,7 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
   Request* const request = take(*ep.worker, wanted, kTagSend);
   if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  request->buffer = place_of(local);
   request->endpoint = &ep;
   ++ep.pending;
   const tw_status status =
@@ -35,26 +36,38 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
   return posted(*request, status, wanted, function);
 }
 
-/// Contiguous messages that are complete at once take no request.
-ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
-                      const Wanted& wanted, const char* function) {
-  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || wanted.no_immediate) {
-    return send_with(ep, buffer, count, datatype, tag, 0, wanted, function);
-  }
-  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
-  // There is a request before the message goes: what is under way has one.
-  if (wanted.memory == nullptr && !ep.worker->pool.reserve()) return pointer_of(UCS_ERR_NO_MEMORY);
-  tw_request operation;
-  tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
-  if (status == TW_OK) [[likely]]
-    return nullptr;
+/// A message that was posted without a request is under way, or refused.
+[[gnu::noinline]] ucs_status_ptr_t not_at_once(ucp_ep& ep, tw_status status, tw_request operation, const Wanted& wanted,
+                                               const char* function) {
   Request* const request = take(*ep.worker, wanted, kTagSend);
   request->operation = operation;
+  request->buffer = buffer;
   request->endpoint = &ep;
   ++ep.pending;
   // Late rather than with the buffer in use: no other way to learn its end is left.
   if (status == TW_IN_PROGRESS && tell_end(*request) != UCS_OK) status = tw_request_finish(operation);
   return posted(*request, status, wanted, function);
+}
+
+/// Contiguous messages that are complete at once take no request: wanted() is called for the others.
+template <class WantedOf>
+ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, const void* memory,
+                      bool no_immediate, const WantedOf& wanted, const char* function) {
+  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || no_immediate) [[unlikely]]
+    return send_with(ep, buffer, count, datatype, tag, 0, wanted(), function);
+  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  // There is a request before the message goes: what is under way has one.
+  if (memory == nullptr && !ep.worker->pool.reserve()) [[unlikely]]
+    return pointer_of(UCS_ERR_NO_MEMORY);
+  tw_request operation;
+  const tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
+  if (status == TW_OK) [[likely]]
+    return nullptr;
+  return not_at_once(ep, status, operation, wanted(), function);
+}
+ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                      const Wanted& wanted, const char* function) {
+  return send(ep, buffer, count, datatype, tag, wanted.memory, wanted.no_immediate, [&] { return wanted; }, function);
 }
 
 Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
@@ -68,6 +81,7 @@ Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t dat
     return nullptr;
   }
   request->layout = local.made;
+  request->buffer = place_of(local);
   local.call.outcome = &request->unpacked;
   const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
                                    &request->operation);
@@ -91,6 +105,7 @@ ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, uc
   Request* const request = take(worker, wanted, kTagRecv);
   if (request == nullptr) return no_memory(local);
   request->layout = local.made;
+  request->buffer = place_of(local);
   local.call.outcome = &request->unpacked;
   const tw_status status = tw_message_recv(reinterpret_cast<tw_message*>(message), local.buffer, local.length,
                                            options_for(*request, local.layout, 0), &request->operation);
@@ -109,7 +124,10 @@ ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count,
   if (ucs_status_t s = check("ucp_tag_send_nbx", *param, kSendFields); s != UCS_OK) [[unlikely]]
     return pointer_of(s);
   const Hold hold(*ep->worker);
-  return send(*ep, buffer, count, datatype_of(*param), tag, wanted_send(*param), "ucp_tag_send_nbx");
+  const void* const memory = (param->op_attr_mask & UCP_OP_ATTR_FIELD_REQUEST) != 0 ? param->request : nullptr;
+  const bool no_immediate = (param->op_attr_mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
+  const auto wanted = [param] { return wanted_send(*param); };
+  return send(*ep, buffer, count, datatype_of(*param), tag, memory, no_immediate, wanted, "ucp_tag_send_nbx");
 }
 
 ucs_status_ptr_t ucp_tag_send_sync_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,

@@ -6,5 +6,5 @@
 #include <ucp/api/ucp.h>
 #pragma GCC visibility pop
 
-// Functions, fields and flags that came after 1.13 are built where the headers have them.
-#define THALWEG_UCX_1_22 (UCP_API_VERSION >= UCP_VERSION(1, 22))
+// Functions, fields and flags that came after 1.13 are built where the headers have them: THALWEG_HAS_<name>, of the list in
+// CMakeLists.txt, is 0 or 1.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "am.hpp"
 #include "endpoint.hpp"
@@ -41,7 +42,14 @@ unsigned finish_those_that_are_complete(ucp_worker& worker) {
   return events;
 }
 
-/// Until it is empty, because what is left there wakes nobody; but not for ever, where callbacks post what ends at once.
+unsigned tell_postponed(ucp_worker& worker) {
+  std::deque<std::function<void()>> calls = std::exchange(worker.postponed, {});
+  const auto events = static_cast<unsigned>(calls.size());
+  for (; !calls.empty(); calls.pop_front()) calls.front()();
+  return events;
+}
+
+/// Until it is empty; but not for ever, where callbacks post what ends at once.
 unsigned poll_queue(ucp_worker& worker) {
   constexpr size_t kAtOnce = 16;
   constexpr int kTurns = 64;
@@ -54,25 +62,46 @@ unsigned poll_queue(ucp_worker& worker) {
     events += static_cast<unsigned>(taken);
     for (size_t i = 0; i < taken; ++i) ended(entries[i].arg, TW_REQUEST_NONE, entries[i].status, &entries[i].info);
   }
-  worker.unread = worker.unread || taken == kAtOnce;
   return events;
+}
+
+/// With the worker: what its queue would have told.
+void end_told(ucp_worker& worker) {
+  worker.pool.each([](Request& request) {
+    if (request.told && request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS) finish(request, UCS_ERR_CANCELED);
+  });
+}
+
+/// What ended in other calls than progress wakes nobody: cancels, closes by force. True: progress has something to tell.
+bool has_news(ucp_worker& worker) {
+  const HoldBack held(worker);
+  // Closing endpoints are stepped by progress, whether there is an event or not.
+  if (worker.told != 0) (void)poll_queue(worker);
+  return !worker.postponed.empty() || worker.later != nullptr || !worker.streams.empty() || !worker.closing.empty() ||
+         !worker.losses.empty() || !worker.sweeps.empty() || may_step_flushes(worker);
 }
 
 }  // namespace
 
+void postpone(ucp_worker& worker, std::function<void()> call) {
+  worker.postponed.push_back(std::move(call));
+  worker.chores = true;
+}
+
 unsigned do_chores(ucp_worker& worker) {
-  unsigned events = tw_worker_progress(worker.worker);
-  if (!worker.losses.empty()) events += tell_losses(worker);
+  // First: what arrives from here on came after it.
+  unsigned events = worker.postponed.empty() ? 0 : tell_postponed(worker);
+  events += tw_worker_progress(worker.worker);
   if (worker.later != nullptr) events += finish_those_that_are_complete(worker);
+  if (!worker.losses.empty()) events += tell_losses(worker);
   if (!worker.streams.empty()) events += load_streams(worker);
   if (!worker.flushes.empty()) events += step_flushes(worker);
   if (!worker.closing.empty()) events += step_closing(worker);
   if (!worker.sweeps.empty()) sweep(worker);
   // Last: all before may progress Thalweg's worker.
-  worker.unread = false;
   if (worker.told != 0) events += poll_queue(worker);
-  worker.chores = worker.told != 0 || !worker.losses.empty() || !worker.sweeps.empty() || worker.later != nullptr ||
-                  !worker.streams.empty() || !worker.flushes.empty() || !worker.closing.empty();
+  worker.chores = worker.told != 0 || !worker.postponed.empty() || !worker.losses.empty() || !worker.sweeps.empty() ||
+                  worker.later != nullptr || !worker.streams.empty() || !worker.flushes.empty() || !worker.closing.empty();
   return events;
 }
 
@@ -149,6 +178,7 @@ ucs_status_t open(ucp_worker& worker, const ucp_worker_params_t& params) {
   if (status != TW_OK) return failed("ucp_worker_create", status);
   if (getrandom(&worker.uid, sizeof worker.uid, 0) != sizeof worker.uid) return UCS_ERR_IO_ERROR;
   if (ucs_status_t s = make_address(worker); s != UCS_OK) return s;
+  if (ucs_status_t s = open_am_handlers(worker); s != UCS_OK) return s;
   if ((worker.context.features & UCP_FEATURE_STREAM) != 0) {
     if (ucs_status_t s = open_stream_handlers(worker); s != UCS_OK) return s;
   }
@@ -196,6 +226,8 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     worker->ending = true;
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
+    tell_postponed(*worker);
+    end_told(*worker);
     end_flushes(*worker);
     finish_those_that_are_complete(*worker);
     end_endpoints(*worker);
@@ -258,9 +290,7 @@ ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int* fd) {
 ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
   if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
   const Hold hold(*worker);
-  // Closing endpoints are stepped by progress, whether there is an event or not.
-  const bool steps = !worker->streams.empty() || !worker->closing.empty() || !worker->losses.empty() || !worker->sweeps.empty();
-  if (worker->later != nullptr || steps || worker->unread || may_step_flushes(*worker)) return UCS_ERR_BUSY;
+  if (has_news(*worker)) return UCS_ERR_BUSY;
   const tw_status status = tw_worker_arm(worker->worker);
   return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
 }
@@ -289,6 +319,7 @@ ucs_status_t ucp_worker_signal(ucp_worker_h worker) {
 }
 
 void ucp_worker_print_info(ucp_worker_h worker, FILE* stream) {
+  const Hold hold(*worker);
   std::fprintf(stream, "#\n# UCP worker '%s'\n#\n#                 address: %zu bytes\n#               endpoints: %zu\n#\n",
                worker->name.c_str(), worker->address.size(), worker->peers.size());
 }

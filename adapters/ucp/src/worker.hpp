@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,9 +40,9 @@ struct ucp_worker {
   tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
   uint32_t told = 0;                         // how many of them are under way
   tw_op_options plain = TW_OP_OPTIONS_INIT;  // with ended() as callback: options_for()
-  bool chores = false;   // something waits for progress beside Thalweg's worker: later, closing, flushes, streams, told
-  uint32_t holding = 0;  // calls under way that are none of progress: callbacks wait for it
-  bool unread = false;   // the queue may have entries, which wake nobody
+  bool chores =
+      false;  // something waits for progress beside Thalweg's worker: postponed, later, closing, flushes, streams, told
+  uint32_t holding = 0;  // calls under way that are none of progress: callbacks and handlers wait for it
   bool multi = false;
   bool ending = false;  // no callback runs any more
   ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
@@ -49,6 +50,7 @@ struct ucp_worker {
   thalweg::ucx::Pool pool;
   thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
   thalweg::ucx::Request** later_end = &later;
+  std::deque<std::function<void()>> postponed;  // handlers' calls, in the order in which their events came
   std::vector<thalweg::ucx::Request*> closing;  // closes that wait for their endpoints' operations
   std::vector<thalweg::ucx::Flush*> flushes;    // that wait for gets
   std::unordered_set<thalweg::ucx::Peer*> peers;
@@ -84,7 +86,7 @@ class Hold {
   std::recursive_mutex* mutex_;
 };
 
-/// Callbacks and losses wait for progress meanwhile.
+/// Callbacks, handlers and losses wait for progress meanwhile.
 class HoldBack {
  public:
   explicit HoldBack(ucp_worker& worker) : worker_(worker) { ++worker_.holding; }
@@ -95,6 +97,10 @@ class HoldBack {
  private:
   ucp_worker& worker_;
 };
+
+/// What a handler is to be told, once the call under way has returned: first thing in the next progress, and with worker.ending where
+/// there is none.
+[[gnu::cold]] void postpone(ucp_worker& worker, std::function<void()> call);
 
 /// The options of an operation that ends in `request`: good for the next call.
 inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags) {

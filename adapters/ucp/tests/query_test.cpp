@@ -108,4 +108,48 @@ TEST(Query, WorkersAndEndpoints) {
   EXPECT_EQ(library.max_thread_level, UCS_THREAD_MODE_MULTI);
 }
 
+ucs_memory_type_t type_of(ucs_status_ptr_t request) {
+  ucp_request_attr_t attr{};
+  attr.field_mask = UCP_REQUEST_ATTR_FIELD_MEM_TYPE;
+  attr.mem_type = UCS_MEMORY_TYPE_LAST;
+  EXPECT_EQ(ucp_request_query(request, &attr), UCS_OK);
+  return attr.mem_type;
+}
+
+TEST(Query, ARequestsMemoryIsWhatTheUserDeclaredElseWhatIsThere) {
+  World w;
+  w.connect();
+  char in[8];
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  for (const ucs_memory_type_t declared : {UCS_MEMORY_TYPE_CUDA_MANAGED, UCS_MEMORY_TYPE_HOST, UCS_MEMORY_TYPE_UNKNOWN}) {
+    param.memory_type = declared;
+    const ucs_memory_type_t told = declared != UCS_MEMORY_TYPE_UNKNOWN ? declared : UCS_MEMORY_TYPE_HOST;
+    ucs_status_ptr_t tagged = ucp_tag_recv_nbx(w.a.worker, in, sizeof in, 1, ~ucp_tag_t{0}, &param);
+    ucs_status_ptr_t streamed = ucp_stream_recv_nbx(w.a.ep, in, sizeof in, nullptr, &param);
+    ASSERT_TRUE(UCS_PTR_IS_PTR(tagged) && UCS_PTR_IS_PTR(streamed));
+    EXPECT_EQ(type_of(tagged), told);
+    EXPECT_EQ(type_of(streamed), told);
+    ucp_request_cancel(w.a.worker, tagged);
+    ucp_request_cancel(w.a.worker, streamed);
+    EXPECT_EQ(w.end(tagged), UCS_ERR_CANCELED);
+    EXPECT_EQ(w.end(streamed), UCS_ERR_CANCELED);
+  }
+}
+
+TEST(Query, AnAdviceNeedsAllItsFields) {
+  Side side;
+  alignas(4096) static char page[4096];
+  ucp_mem_advise_params_t params{};
+  params.address = page;
+  params.length = sizeof page;
+  params.advice = UCP_MADV_WILLNEED;
+  constexpr uint64_t kAll =
+      UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE;
+  for (uint64_t mask = 0; mask <= kAll; ++mask) {
+    params.field_mask = mask;
+    EXPECT_EQ(ucp_mem_advise(side.context, nullptr, &params), mask == kAll ? UCS_OK : UCS_ERR_INVALID_PARAM);
+  }
+}
+
 }  // namespace

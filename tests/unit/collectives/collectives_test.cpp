@@ -73,7 +73,8 @@ void check_allreduce(End end) {
   const auto all = all_values(c, end.size, c.count);
   Room send = end.room(c.count), recv = end.room(c.count);
   (c.in_place ? recv : send).store(encode(c.type, all[end.me]));
-  end.ok(tw_allreduce(end.rank.group, c.in_place ? TW_IN_PLACE : send.data(), recv.data(), c.count, c.type, c.op, nullptr, nullptr),
+  end.ok(tw_allreduce(end.rank.group, c.in_place ? TW_IN_PLACE : send.data(), recv.data(), c.count, c.type, c.op, nullptr,
+                      nullptr),
          "allreduce");
   end.expect(recv, reduced(c.op, all, 0, end.size, 0, c.count), "allreduce");
 }
@@ -84,8 +85,8 @@ void check_reduce(End end) {
   const bool root = end.me == c.root, placed = c.in_place && root;
   Room send = end.room(c.count), recv = end.room(c.count);
   (placed ? recv : send).store(encode(c.type, all[end.me]));
-  end.ok(tw_reduce(end.rank.group, placed ? TW_IN_PLACE : send.data(), root ? recv.data() : nullptr, c.count, c.type, c.op, c.root,
-                   nullptr, nullptr),
+  end.ok(tw_reduce(end.rank.group, placed ? TW_IN_PLACE : send.data(), root ? recv.data() : nullptr, c.count, c.type, c.op,
+                   c.root, nullptr, nullptr),
          "reduce");
   if (root) end.expect(recv, reduced(c.op, all, 0, end.size, 0, c.count), "reduce");
 }
@@ -125,7 +126,8 @@ void check_scan(End end, bool exclusive) {
   (c.in_place ? recv : send).store(encode(c.type, all[end.me]));
   const std::string before = recv.load();
   const auto call = exclusive ? tw_exclusive_scan : tw_scan;
-  end.ok(call(end.rank.group, c.in_place ? TW_IN_PLACE : send.data(), recv.data(), c.count, c.type, c.op, nullptr, nullptr), "scan");
+  end.ok(call(end.rank.group, c.in_place ? TW_IN_PLACE : send.data(), recv.data(), c.count, c.type, c.op, nullptr, nullptr),
+         "scan");
   const uint32_t last = exclusive ? end.me : end.me + 1;
   if (last == 0) {
     EXPECT_TRUE(recv.load() == before) << "rank 0's buffer is left as it is";
@@ -207,7 +209,8 @@ void check_gatherv(End end, bool rooted) {
   send.store(encode(c.type, blocks[end.me]));
   if (rooted) {
     end.ok(tw_gatherv(end.rank.group, send.data(), where.counts[end.me], here ? recv.data() : nullptr,
-                      here ? where.counts.data() : nullptr, here ? where.offsets.data() : nullptr, c.type, c.root, nullptr, nullptr),
+                      here ? where.counts.data() : nullptr, here ? where.offsets.data() : nullptr, c.type, c.root, nullptr,
+                      nullptr),
            "gatherv");
   } else {
     end.ok(tw_allgatherv(end.rank.group, send.data(), recv.data(), where.counts.data(), where.offsets.data(), c.type, nullptr,
@@ -224,8 +227,8 @@ void check_scatter(End end) {
   const bool here = end.me == c.root, placed = c.in_place && here;
   Room send = end.room(c.count * end.size), recv = end.room(c.count);
   if (here) send.store(encode(c.type, whole));
-  end.ok(tw_scatter(end.rank.group, here ? send.data() : nullptr, placed ? TW_IN_PLACE : recv.data(), c.count, c.type, c.root, nullptr,
-                    nullptr),
+  end.ok(tw_scatter(end.rank.group, here ? send.data() : nullptr, placed ? TW_IN_PLACE : recv.data(), c.count, c.type, c.root,
+                    nullptr, nullptr),
          "scatter");
   const auto first = whole.begin() + static_cast<long>(end.me * c.count);
   if (!placed) end.expect(recv, Values(first, first + static_cast<long>(c.count)), "scatter");
@@ -240,9 +243,10 @@ void check_scatterv(End end) {
   const bool here = end.me == c.root;
   Room send = end.room(where.extent), recv = end.room(where.counts[end.me]);
   if (here) send.store(placed_blocks(c, where, blocks, '\x33'));
-  end.ok(tw_scatterv(end.rank.group, here ? send.data() : nullptr, here ? where.counts.data() : nullptr,
-                     here ? where.offsets.data() : nullptr, recv.data(), where.counts[end.me], c.type, c.root, nullptr, nullptr),
-         "scatterv");
+  end.ok(
+      tw_scatterv(end.rank.group, here ? send.data() : nullptr, here ? where.counts.data() : nullptr,
+                  here ? where.offsets.data() : nullptr, recv.data(), where.counts[end.me], c.type, c.root, nullptr, nullptr),
+      "scatterv");
   end.expect(recv, blocks[end.me], "scatterv");
 }
 
@@ -280,8 +284,8 @@ void check_alltoallv(End end) {
   }
   Room send = end.room(out.size()), recv = end.room(wanted.size());
   send.store(encode(c.type, out));
-  end.ok(tw_alltoallv(end.rank.group, send.data(), sends.data(), nullptr, recv.data(), receives.data(), nullptr, c.type, nullptr,
-                      nullptr),
+  end.ok(tw_alltoallv(end.rank.group, send.data(), sends.data(), nullptr, recv.data(), receives.data(), nullptr, c.type,
+                      nullptr, nullptr),
          "alltoallv");
   end.expect(recv, wanted, "alltoallv");
 }

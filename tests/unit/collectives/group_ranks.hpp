@@ -54,14 +54,13 @@ class Room {
 /// A rank with a group of all of them.
 struct GroupRank {
   explicit GroupRank(Rank& one, uint64_t timeout_ns = 60 * kSecond) : rank(one) { make(&group, timeout_ns); }
-  ~GroupRank() {
-    EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error();
-  }
+  ~GroupRank() { EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error(); }
   void make(tw_group** out, uint64_t timeout_ns = 60 * kSecond) {
     tw_group_options options = TW_GROUP_OPTIONS_INIT;
     options.timeout_ns = timeout_ns;
-    EXPECT_EQ(tw_group_create(rank.worker->get(), rank.handles.data(), rank.size, rank.number, Rank::exchange, &rank, &options, out),
-              TW_OK)
+    EXPECT_EQ(
+        tw_group_create(rank.worker->get(), rank.handles.data(), rank.size, rank.number, Rank::exchange, &rank, &options, out),
+        TW_OK)
         << tw_last_error();
   }
   Rank& rank;

@@ -92,7 +92,8 @@ TEST(CollectiveRules, SumsAreAveragedAndScaled) {
   run_group(3, [](GroupRank& rank) {
     const float in = static_cast<float>(rank.rank.number) + 1;
     float out = 0;
-    EXPECT_EQ(tw_allreduce(rank.group, &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_AVERAGE, nullptr, nullptr), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_allreduce(rank.group, &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_AVERAGE, nullptr, nullptr), TW_OK)
+        << tw_last_error();
     EXPECT_EQ(out, 6 * static_cast<float>(1.0 / 3));
     tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
     options.scale = -0.5;
@@ -141,15 +142,16 @@ TEST(CollectiveRules, AFunctionIsAppliedInTheOrderOfRanks) {
       options.reduce_arg = &calls;
       options.commutative = 0;
       calls = 0;
-      EXPECT_EQ(tw_allreduce(rank.group, in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr), TW_OK)
+      EXPECT_EQ(tw_allreduce(rank.group, in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr),
+                TW_OK)
           << tw_last_error();
       EXPECT_TRUE(out == wanted);
       EXPECT_EQ(tw_scan(rank.group, in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr), TW_OK);
       EXPECT_TRUE(out == std::vector<Map>(kCount, until));
       const bool root = rank.rank.number == size - 1;
       out = in;
-      EXPECT_EQ(tw_reduce(rank.group, root ? TW_IN_PLACE : in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER, size - 1,
-                          &options, nullptr),
+      EXPECT_EQ(tw_reduce(rank.group, root ? TW_IN_PLACE : in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_USER,
+                          size - 1, &options, nullptr),
                 TW_OK);
       EXPECT_TRUE(!root || (out == wanted && calls > 0));
     });

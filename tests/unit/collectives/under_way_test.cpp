@@ -40,8 +40,9 @@ TEST(CollectivesUnderWay, SeveralOfTwoGroupsEndInAnyOrder) {
     }
     for (size_t i = 0; i < kCalls; ++i) {
       tw_group* const group = i % 2 == 0 ? rank.group : other;
-      ASSERT_EQ(tw_allreduce(group, in[i].data(), out[i].data(), in[i].size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, &requests[i]),
-                TW_IN_PROGRESS)
+      ASSERT_EQ(
+          tw_allreduce(group, in[i].data(), out[i].data(), in[i].size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, &requests[i]),
+          TW_IN_PROGRESS)
           << tw_last_error();
     }
     EXPECT_EQ(tw_group_destroy(other), TW_ERR_BUSY) << "some are under way";
@@ -64,7 +65,8 @@ TEST(CollectivesUnderWay, UsersReceivesNeverTakeTheirMessages) {
     for (size_t i = 0; i < kTurns; ++i) {
       const auto in = numbers(i % 5 == 0 ? 40'000 : 3, rank.rank.number, 5);
       std::vector<int64_t> out(in.size());
-      ASSERT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, nullptr), TW_OK)
+      ASSERT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, nullptr),
+                TW_OK)
           << tw_last_error();
       EXPECT_TRUE(out == sums(in.size(), kRanks, 5));
       tw_message* unexpected = nullptr;
@@ -113,7 +115,8 @@ void run_failing(const std::function<void(GroupRank&)>& body) {
 }
 
 uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 /// Rank 1 ends its worker; rank 0 waits for it, and rank 2 for rank 0: both end, with its name.
@@ -188,7 +191,8 @@ TEST(CollectivesUnderWay, WorkersOfAProgressThreadRunThem) {
         const auto in = numbers(30'001, rank.rank.number, 3);
         std::vector<int64_t> out(in.size());
         for (int i = 0; i < 10; ++i) {
-          ASSERT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, nullptr), TW_OK)
+          ASSERT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, nullptr),
+                    TW_OK)
               << tw_last_error();
           EXPECT_TRUE(out == sums(in.size(), kRanks, 3));
         }

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Active messages that arrive, from Thalweg's handlers to the user's.
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "am.hpp"
+#include "endpoint.hpp"
+#include "request.hpp"
+#include "status.hpp"
+
+namespace thalweg::ucx {
+namespace {
+
+bool is_set(const AmHandler& handler) { return handler.callback != nullptr || handler.older != nullptr; }
+
+/// One message for the user's handler.
+struct Message {
+  AmHandler* handler;
+  const void* header;
+  size_t header_length;
+  ucp_ep* reply;  // NULL: none
+};
+
+/// The user's function; attributes: UCP_AM_RECV_ATTR_FLAG_* of the data.
+ucs_status_t call(const Message& message, void* data, size_t length, uint64_t attributes) {
+  const AmHandler& handler = *message.handler;
+  if (handler.older != nullptr) {
+    const bool kept = (attributes & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+    return handler.older(handler.arg, data, length, message.reply, kept ? unsigned{UCP_CB_PARAM_FLAG_DATA} : 0u);
+  }
+  ucp_am_recv_param_t param{attributes, message.reply};
+  if (message.reply != nullptr) param.recv_attr |= UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
+  return handler.callback(handler.arg, message.header, message.header_length, data, length, &param);
+}
+
+/// What a handler did with a payload: fetched or released it, keeps it, or neither.
+enum class Fate { taken, kept, left };
+
+/// Calls the handler with a payload of ours, which ends unless the handler keeps it.
+Fate offer(const Message& message, AmData& data, uint64_t attributes) {
+  data.in_handler = true;
+  const ucs_status_t status = call(message, address_of(data), data.length, attributes);
+  data.in_handler = false;
+  const Fate fate = data.taken ? Fate::taken : status == UCS_INPROGRESS ? Fate::kept : Fate::left;
+  if (fate == Fate::left && data.descriptor != nullptr && status < 0) {
+    tell(
+        "an active message handler returned %d: the sender's request ends with UCS_OK all the same, because Thalweg tells a "
+        "sender only whether its message was fetched or dropped (docs/adapters.md)",
+        status);
+  }
+  if (fate != Fate::kept) free_data(data);
+  return fate;
+}
+
+// ------------------------------------------------------------------------------------------------ later than they arrive
+
+/// A message that its handler gets after the call that it arrived in, or once its payload is here. Its reply endpoint is counted.
+struct Waiting {
+  Waiting(const Message& message, AmData* its_data)
+      : handler(message.handler),
+        header(static_cast<const char*>(message.header), message.header_length),
+        data(its_data),
+        reply(message.reply) {
+    if (reply != nullptr) ++reply->pending;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    if (reply != nullptr && !handler->worker->ending) released(*reply);
+  }
+  AmHandler* handler;
+  std::string header;
+  AmData* data;
+  ucp_ep* reply;
+};
+
+/// To its handler now: outside of Thalweg's.
+void tell_waiting(Waiting& waiting) {
+  AmData& data = *waiting.data;
+  const ucp_worker& worker = *waiting.handler->worker;
+  tw_am_data* const descriptor = data.descriptor;
+  const bool closed = waiting.reply != nullptr && waiting.reply->closed;
+  const Message message{waiting.handler, waiting.header.data(), waiting.header.size(), closed ? nullptr : waiting.reply};
+  // Handlers of messages with a reply endpoint rely on it; the older functions document that there may be none.
+  const bool dropped = worker.ending || !is_set(*waiting.handler) || (closed && waiting.handler->older == nullptr);
+  Fate fate = Fate::left;
+  if (dropped) {
+    free_data(data);
+  } else {
+    fate = offer(message, data, descriptor != nullptr ? UCP_AM_RECV_ATTR_FLAG_RNDV : UCP_AM_RECV_ATTR_FLAG_DATA);
+  }
+  if (fate == Fate::left && descriptor != nullptr && !worker.ending) (void)tw_am_release(descriptor);
+}
+
+void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
+  std::unique_ptr<Waiting> waiting(static_cast<Waiting*>(arg));
+  ucp_worker& worker = *waiting->handler->worker;
+  if (status != TW_OK) {
+    free_data(*waiting->data);
+  } else if (worker.holding != 0) {
+    postpone(worker, [held = std::shared_ptr<Waiting>(std::move(waiting))] { tell_waiting(*held); });
+  } else {
+    tell_waiting(*waiting);
+  }
+}
+
+void no_memory_for(size_t length) { tell("an active message was dropped: no memory for its %zu bytes", length); }
+
+/// An announced payload that its handler gets whole.
+void fetch_first(const Message& message, const tw_am_message& given) {
+  AmData* const data = make_data(given.length, message.handler->worker->am_alignment);
+  if (data == nullptr) return no_memory_for(given.length);
+  auto* const waiting = new (std::nothrow) Waiting(message, data);
+  if (waiting == nullptr) {
+    free_data(*data);
+    return no_memory_for(given.length);
+  }
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = fetched;
+  options.arg = waiting;
+  const tw_status status = tw_am_recv(given.descriptor, address_of(*data), given.length, &options, nullptr);
+  if (status == TW_IN_PROGRESS) return;
+  if (status < 0) (void)tw_am_release(given.descriptor);
+  fetched(waiting, TW_REQUEST_NONE, status, nullptr);
+}
+
+/// The same after the user's call that is under way.
+tw_status arrived_in_call(const Message& message, const tw_am_message& given, bool here) {
+  ucp_worker& worker = *message.handler->worker;
+  AmData* const data = make_data(here ? given.length : 0, here ? worker.am_alignment : 1);
+  if (data == nullptr) {
+    no_memory_for(given.length);
+    return TW_OK;
+  }
+  if (here && given.length != 0) std::memcpy(address_of(*data), given.data, given.length);
+  if (!here) data->descriptor = given.descriptor;
+  data->length = given.length;
+  postpone(worker, [held = std::make_shared<Waiting>(message, data)] { tell_waiting(*held); });
+  return here ? TW_OK : TW_IN_PROGRESS;
+}
+
+// ------------------------------------------------------------------------------------------------ as they arrive
+
+tw_status announced(const Message& message, const tw_am_message& given) {
+  AmData* const data = make_data(0, 1);
+  if (data == nullptr) return TW_OK;  // dropped; its sender completes
+  data->descriptor = given.descriptor;
+  data->length = given.length;
+  return offer(message, *data, UCP_AM_RECV_ATTR_FLAG_RNDV) == Fate::kept ? TW_IN_PROGRESS : TW_OK;
+}
+
+tw_status arrived(const Message& message, const tw_am_message& given) {
+  const AmHandler& handler = *message.handler;
+  const bool misaligned = reinterpret_cast<uintptr_t>(given.data) % handler.worker->am_alignment != 0;
+  if ((handler.flags & UCP_AM_FLAG_PERSISTENT_DATA) == 0 && !misaligned) {
+    (void)call(message, const_cast<void*>(given.data), given.length, 0);
+    return TW_OK;
+  }
+  AmData* const copy = make_data(given.length, handler.worker->am_alignment);
+  if (copy == nullptr) {
+    no_memory_for(given.length);
+    return TW_OK;
+  }
+  if (given.length != 0) std::memcpy(address_of(*copy), given.data, given.length);
+  (void)offer(message, *copy, UCP_AM_RECV_ATTR_FLAG_DATA);
+  return TW_OK;
+}
+
+/// flags: of Indirect.
+tw_status deliver(AmHandler& handler, const tw_am_message& given, const void* header, size_t length, uint32_t flags) {
+  ucp_worker& worker = *handler.worker;
+  if (worker.ending) return TW_OK;
+  Message message{&handler, header, length, nullptr};
+  if ((flags & kWithReply) != 0) {
+    message.reply = handle_of(worker, given.endpoint);
+    if (message.reply == nullptr) return TW_OK;  // told: handlers of these messages rely on it
+  }
+  const bool here = given.data != nullptr || given.length == 0;
+  if (!here && (handler.older != nullptr || (flags & kWhole) != 0)) {
+    fetch_first(message, given);
+    return TW_OK;
+  }
+  if (worker.holding != 0) [[unlikely]]
+    return arrived_in_call(message, given, here);
+  return here ? arrived(message, given) : announced(message, given);
+}
+
+template <uint32_t kFlags>
+tw_status on_direct(void* arg, const tw_am_message* given) {
+  return deliver(*static_cast<AmHandler*>(arg), *given, given->header, given->header_length, kFlags);
+}
+
+tw_status on_indirect(void* arg, const tw_am_message* given) {
+  auto& worker = *static_cast<ucp_worker*>(arg);
+  Indirect before;
+  if (given->header_length < sizeof before) return TW_OK;
+  std::memcpy(&before, given->header, sizeof before);
+  const auto at = worker.handlers.find(before.id);
+  if (at == worker.handlers.end() || !is_set(*at->second)) {
+    tell("an active message for id %u was dropped: no handler was set", before.id);
+    return TW_OK;
+  }
+  const auto* const header = static_cast<const std::byte*>(given->header) + sizeof before;
+  return deliver(*at->second, *given, header, given->header_length - sizeof before, before.flags);
+}
+
+}  // namespace
+
+ucs_status_t open_am_handlers(ucp_worker& worker) {
+  const tw_status status = tw_am_register(worker.worker, kIndirectId, on_indirect, &worker);
+  return status == TW_OK ? UCS_OK : failed("ucp_worker_create", status);
+}
+
+ucs_status_t set_handler(ucp_worker& worker, const AmHandler& given, const char* function) {
+  auto& entry = worker.handlers[given.id];
+  if (entry == nullptr) entry = std::make_unique<AmHandler>();
+  *entry = given;
+  if (given.id >= kDirectIds) return UCS_OK;
+  const auto id = static_cast<uint16_t>(2 * given.id);
+  tw_status status = tw_am_register(worker.worker, id, is_set(given) ? on_direct<0> : nullptr, entry.get());
+  if (status == TW_OK) {
+    status = tw_am_register(worker.worker, static_cast<uint16_t>(id + 1), is_set(given) ? on_direct<kWithReply> : nullptr,
+                            entry.get());
+  }
+  return status == TW_OK ? UCS_OK : failed(function, status);
+}
+
+}  // namespace thalweg::ucx

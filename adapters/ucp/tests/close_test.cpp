@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ends with an endpoint and its connection, and what does not.
+#include <arpa/inet.h>
+#include <malloc.h>
+#include <netinet/in.h>
+
+#include <utility>
+
+#include "world.hpp"
+
+using namespace ucp_test;
+
+namespace {
+
+constexpr ucp_tag_t kAll = ~ucp_tag_t{0};
+
+/// b listens, a has called.
+struct Called {
+  World w;
+  ucp_listener_h listener = nullptr;
+  ucp_conn_request_h request = nullptr;
+  ucp_ep_h client = nullptr;
+  int losses = 0;
+
+  Called() {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ucp_listener_params_t params{};
+    params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    params.sockaddr = {reinterpret_cast<sockaddr*>(&any), sizeof any};
+    params.conn_handler.arg = this;
+    params.conn_handler.cb = [](ucp_conn_request_h one, void* arg) { static_cast<Called*>(arg)->request = one; };
+    EXPECT_EQ(ucp_listener_create(w.b.worker, &params, &listener), UCS_OK);
+    ucp_listener_attr_t attr{};
+    attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+    EXPECT_EQ(ucp_listener_query(listener, &attr), UCS_OK);
+    ucp_ep_params_t to{};
+    to.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
+    to.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+    to.sockaddr = {reinterpret_cast<sockaddr*>(&attr.sockaddr), sizeof(sockaddr_in)};
+    EXPECT_EQ(ucp_ep_create(w.a.worker, &to, &client), UCS_OK);
+    EXPECT_TRUE(w.until([&] { return request != nullptr; }));
+  }
+  ~Called() { ucp_listener_destroy(listener); }
+
+  ucs_status_t accept(Side& side, ucp_ep_h* ep) {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params.conn_request = request;
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.arg = this;
+    params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t) { ++static_cast<Called*>(arg)->losses; };
+    return ucp_ep_create(side.worker, &params, ep);
+  }
+};
+
+/// Counts messages of id 1, which may come with a reply endpoint.
+void count_messages(Side& side, int& count) {
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = 1;
+  handler.arg = &count;
+  handler.cb = [](void* arg, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
+    ++*static_cast<int*>(arg);
+    return UCS_OK;
+  };
+  ASSERT_EQ(ucp_worker_set_am_recv_handler(side.worker, &handler), UCS_OK);
+}
+
+/// A close waits for a send, and meanwhile a message makes a reply endpoint: the connection ends all the same.
+void close_while_a_message_comes(bool force) {
+  Called called;
+  World& w = called.w;
+  ucp_ep_h server = nullptr;
+  ASSERT_EQ(called.accept(w.b, &server), UCS_OK);
+  int messages = 0;
+  count_messages(w.a, messages);
+  const ucp_request_param_t none = nothing(), reply = flags(UCP_AM_SEND_FLAG_REPLY);
+  const auto out = random_bytes(3000000);
+  std::vector<unsigned char> in(out.size());
+  ucs_status_ptr_t send = ucp_tag_send_nbx(called.client, out.data(), out.size(), 1, &none);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(send));
+  ucs_status_ptr_t close = ucp_ep_close_nb(called.client, UCP_EP_CLOSE_MODE_FLUSH);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(close));
+  EXPECT_EQ(w.end(ucp_am_send_nbx(server, 1, nullptr, 0, nullptr, 0, &reply)), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return messages == 1; }));
+  if (force) {
+    EXPECT_EQ(w.end(ucp_ep_close_nb(server, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+    EXPECT_LT(w.end(send), 0);
+    EXPECT_EQ(w.end(close), UCS_OK);
+    return;
+  }
+  EXPECT_EQ(w.end(ucp_tag_recv_nbx(w.b.worker, in.data(), in.size(), 1, kAll, &none)), UCS_OK);
+  EXPECT_EQ(w.end(send), UCS_OK);
+  EXPECT_EQ(w.end(close), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return called.losses == 1; })) << "the connection has not ended";
+  EXPECT_EQ(w.end(ucp_ep_close_nb(server, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+}
+
+TEST(Close, AReplyEndpointDoesNotKeepTheConnectionOfASocketAddress) {
+  close_while_a_message_comes(false);
+  close_while_a_message_comes(true);
+}
+
+TEST(Close, AConnectionRequestIsAcceptedByItsListenersWorkerOnly) {
+  Called called;
+  Side other;
+  ucp_ep_h ep = nullptr;
+  EXPECT_EQ(called.accept(other, &ep), UCS_ERR_UNSUPPORTED);
+  EXPECT_EQ(called.accept(called.w.b, &ep), UCS_OK);
+  const ucp_request_param_t none = nothing();
+  char out = 1, in = 0;
+  ucs_status_ptr_t send = ucp_tag_send_nbx(called.client, &out, 1, 1, &none);
+  EXPECT_EQ(called.w.end(ucp_tag_recv_nbx(called.w.b.worker, &in, 1, 1, kAll, &none)), UCS_OK);
+  EXPECT_EQ(called.w.end(send), UCS_OK);
+  EXPECT_EQ(in, 1);
+}
+
+TEST(Close, AFlushOfWhatIsClosedByForceIsCanceled) {
+  World w;
+  constexpr size_t kLength = 32 << 20;
+  std::vector<unsigned char> memory(kLength, 3), in(kLength);
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  params.address = memory.data();
+  params.length = kLength;
+  ucp_mem_h mapped = nullptr;
+  ASSERT_EQ(ucp_mem_map(w.b.context, &params, &mapped), UCS_OK);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, mapped, &packed, &size), UCS_OK);
+  for (const bool put : {true, false}) {
+    w.a.connect(w.b);
+    ucp_rkey_h key = nullptr;
+    ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &key), UCS_OK);
+    const ucp_request_param_t none = nothing();
+    const auto address = reinterpret_cast<uint64_t>(memory.data());
+    // b does not progress, so it is not connected yet, and neither ends.
+    ucs_status_ptr_t moved = put ? ucp_put_nbx(w.a.ep, in.data(), kLength, address, key, &none)
+                                 : ucp_get_nbx(w.a.ep, in.data(), kLength, address, key, &none);
+    ASSERT_TRUE(UCS_PTR_IS_PTR(moved));
+    ucs_status_ptr_t flush = ucp_ep_flush_nbx(w.a.ep, &none);
+    ASSERT_TRUE(UCS_PTR_IS_PTR(flush));
+    ucp_worker_progress(w.a.worker);  // begins it
+    ASSERT_EQ(ucp_request_check_status(flush), UCS_INPROGRESS);
+    EXPECT_EQ(w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
+    EXPECT_EQ(w.end(moved), UCS_ERR_CANCELED);
+    EXPECT_EQ(w.end(flush), UCS_ERR_CANCELED) << (put ? "of a put" : "of a get");
+    void* there = nullptr;
+    EXPECT_EQ(ucp_rkey_ptr(key, address, &there), UCS_ERR_UNREACHABLE);
+    ucp_rkey_destroy(key);
+  }
+  ucp_rkey_buffer_release(packed);
+  EXPECT_EQ(ucp_mem_unmap(w.b.context, mapped), UCS_OK);
+}
+
+TEST(Close, UnreadBytesOfAStreamEndWithTheirConnection) {
+  World w;
+  const auto out = random_bytes(4000);
+  const ucp_request_param_t none = nothing();
+  const auto round = [&] {
+    w.connect();
+    ucp_stream_poll_ep_t ready[1];
+    std::vector<ucs_status_ptr_t> sends;
+    for (int i = 0; i < 20; ++i) sends.push_back(ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none));
+    EXPECT_TRUE(w.until([&] { return ucp_stream_worker_poll(w.b.worker, ready, 1, 0) == 1; }));
+    for (int i = 0; i < 1000; ++i) w.progress();
+    (void)w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FORCE));
+    (void)w.end(ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FORCE));
+    for (ucs_status_ptr_t send : sends) (void)w.end(send);
+  };
+  for (int i = 0; i < 5; ++i) round();
+  const size_t before = mallinfo2().uordblks;
+  constexpr size_t kRounds = 20;
+  for (size_t i = 0; i < kRounds; ++i) round();
+  const size_t after = mallinfo2().uordblks;
+  EXPECT_LT(after, before + kRounds * out.size()) << "grows with each connection";
+}
+
+TEST(Close, BytesThatNobodyReadsDoNotHoldTheirSendersClose) {
+  for (const bool before : {true, false}) {
+    World w;
+    w.connect();
+    const auto out = random_bytes(3000000);
+    const ucp_request_param_t none = nothing();
+    if (before) {
+      EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+    }
+    ucs_status_ptr_t send = ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none);
+    ucs_status_ptr_t close = ucp_ep_close_nb(w.a.ep, UCP_EP_CLOSE_MODE_FLUSH);
+    if (!before) {
+      ucp_stream_poll_ep_t ready[1];
+      EXPECT_TRUE(w.until([&] { return ucp_stream_worker_poll(w.b.worker, ready, 1, 0) == 1; }));
+      EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+    }
+    EXPECT_EQ(w.end(send), UCS_OK);
+    EXPECT_EQ(w.end(close), UCS_OK);
+    // Another endpoint reads what comes from then on.
+    w.connect();
+    unsigned char in = 0;
+    size_t length = 0;
+    EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data(), 1, &none)), UCS_OK);
+    EXPECT_EQ(w.end(ucp_stream_recv_nbx(w.b.ep, &in, 1, &length, &none)), UCS_OK);
+    EXPECT_EQ(in, out[0]);
+  }
+}
+
+TEST(Close, AStreamsReceiveTellsItsLengthInTheParametersToo) {
+  World w;
+  w.connect();
+  const auto out = random_bytes(5000);
+  std::vector<unsigned char> in(out.size());
+  const ucp_request_param_t none = nothing();
+  EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none)), UCS_OK);
+  size_t length = 0, received = 0;
+  EXPECT_EQ(w.end(ucp_stream_recv_nbx(w.b.ep, in.data(), 1, &length, &none)), UCS_OK);  // the rest is here
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_RECV_INFO;
+  param.recv_info.length = &received;
+  EXPECT_EQ(ucp_stream_recv_nbx(w.b.ep, in.data(), 100, &length, &param), nullptr);
+  EXPECT_EQ(length, 100u);
+  EXPECT_EQ(received, 100u);
+}
+
+}  // namespace

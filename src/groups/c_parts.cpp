@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// C interface: what is made of a group.
+#include <algorithm>
+#include <numeric>
+
+#include "core/c_checks.hpp"
+#include "groups/c_checks.hpp"
+#include "groups/exchange.hpp"
+#include "groups/parts.hpp"
+
+using namespace thalweg::impl;
+
+namespace {
+
+/// Makes a group by make(&part). The number of the call is counted where it begins: some ranks' may fail, and others' not.
+template <class Make>
+Status make_by(tw_group* group, tw_group** out, Make make) {
+  if (Status s = check(group, out); is_error(s)) return s;
+  *out = nullptr;
+  const Enter enter(&group->worker);
+  if (is_error(enter.status())) return enter.status();
+  ++group->made;
+  std::unique_ptr<tw_group> made;
+  if (Status s = make(&made); is_error(s)) return s;
+  *out = made.release();
+  return TW_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_group_duplicate(tw_group* group, tw_group** duplicate) {
+  return make_by(group, duplicate, [&](auto* made) {
+    std::vector<uint32_t> all(group->size);
+    std::iota(all.begin(), all.end(), 0u);
+    return make_part(*group, std::move(all), 0, made);
+  });
+}
+
+tw_status tw_group_split(tw_group* group, uint32_t color, uint32_t key, tw_group** part) {
+  return make_by(group, part, [&](auto* made) { return split(*group, color, key, color == TW_UNDEFINED, made); });
+}
+
+tw_status tw_group_split_by(tw_group* group, uint32_t what, uint32_t key, tw_group** part) {
+  if (what > TW_SPLIT_DEVICES) return fail(TW_ERR_INVALID, "a split by %u, not one of TW_SPLIT_*", what);
+  return make_by(group, part, [&](auto* made) {
+    uint64_t color = 0;
+    const Status status = color_by(*group, what, &color);
+    return is_error(status) ? status : split(*group, color, key, false, made);
+  });
+}
+
+tw_status tw_group_lost(tw_group* group, uint32_t* ranks, uint32_t* count) {
+  if (Status s = check(group, count); is_error(s)) return s;
+  const uint32_t room = ranks != nullptr ? *count : 0;
+  uint32_t lost = 0;
+  for (uint32_t i = 0; i < group->size; ++i) {
+    if (!group->is_lost(i)) continue;
+    if (lost < room) ranks[lost] = i;
+    ++lost;
+  }
+  *count = lost;
+  if (ranks != nullptr && lost > room) return fail(TW_ERR_TRUNCATED, "%u ranks are lost, and there is room for %u", lost, room);
+  return TW_OK;
+}
+
+tw_status tw_group_shrink(tw_group* group, tw_group** left) {
+  return make_by(group, left, [&](auto* made) { return shrink(*group, made); });
+}
+
+tw_status tw_group_exchange(void* arg, const void* mine, size_t length, void* values) {
+  auto* group = static_cast<tw_group*>(arg);
+  if (Status s = check(group); is_error(s)) return s;
+  if (length != 0 && (mine == nullptr || values == nullptr)) return fail(TW_ERR_INVALID, "mine and values may not be NULL");
+  const Enter enter(&group->worker);
+  if (is_error(enter.status())) return enter.status();
+  return exchange(*group, mine, length, values);
+}
+
+tw_status tw_group_barrier(tw_group* group) {
+  if (Status s = check(group); is_error(s)) return s;
+  const Enter enter(&group->worker);
+  if (is_error(enter.status())) return enter.status();
+  return barrier(*group);
+}
+
+tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_options* options, tw_window** window) {
+  if (Status s = check(group, window); is_error(s)) return s;
+  *window = nullptr;
+  const Enter enter(&group->worker);
+  if (is_error(enter.status())) return enter.status();
+  std::vector<tw_endpoint*> endpoints(group->size);
+  for (uint32_t i = 0; i < group->size; ++i) {
+    // One that is lost makes the creation fail on all ranks, with its number.
+    if (i != group->rank) (void)group->endpoint(i, &endpoints[i]);
+  }
+  return tw_window_create(&group->worker, endpoints.data(), group->size, group->rank, memory, tw_group_exchange, group, options,
+                          window);
+}
+
+}  // extern "C"

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bruck's allgather: in round k a rank gives what it has, up to 2^k values, to the one 2^k before it, and gets as many from the one
+// 2^k behind it; after log2(size) rounds all have all. So a rank needs few connections. Values lie in turned order until the end:
+// the own one first.
+//
+// A rank that cannot go on (its partner is lost) goes through its remaining rounds all the same, with the failure in place of values.
+// So those who wait for it, and those who wait for them, end with the rank that is lost, long before their time is over.
+#include "groups/exchange.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/interrupt.hpp"
+#include "core/c_checks.hpp"
+#include "groups/mailbox.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kRounds = 64;  // at most, of one exchange: steps are numbered across exchanges
+constexpr size_t kMostValues = 16u << 20;
+
+/// One exchange at one rank.
+class Exchange {
+ public:
+  Exchange(tw_group& group, size_t length)
+      : group_(group), step_(group.exchanges++ * kRounds), length_(length), values_(size_t{group.size} * length) {}
+  Status run(const void* mine, void* values);
+
+ private:
+  void give(uint32_t round, uint32_t distance, uint32_t count);
+  Status get(uint32_t round, uint32_t distance, uint32_t count);
+  /// Waits for the letter or the loss of its sender.
+  Status await(uint32_t from, uint64_t step, Letter* letter);
+  /// The first failure is the one that counts.
+  void record(Status status, uint32_t rank, const char* text);
+
+  tw_group& group_;
+  const uint64_t step_;
+  const size_t length_;
+  const Deadline deadline_{group_.timeout_ns};
+  std::vector<std::byte> values_;  // turned: [i] of rank (own + i) % size
+  Status failed_ = TW_OK;
+  uint32_t failed_rank_ = 0;
+  std::string why_;
+};
+
+void Exchange::record(Status status, uint32_t rank, const char* text) {
+  if (is_error(failed_)) return;
+  failed_ = status;
+  failed_rank_ = rank;
+  why_ = text;
+}
+
+void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
+  const uint32_t to = (group_.rank + group_.size - distance) % group_.size;
+  Letter letter{failed_, failed_rank_, {}};
+  if (!is_error(failed_)) letter.bytes.assign(values_.begin(), values_.begin() + static_cast<ptrdiff_t>(count * length_));
+  tw_endpoint* endpoint = nullptr;
+  Status status = group_.endpoint(to, &endpoint);
+  if (!is_error(status)) status = Mailbox::send(*endpoint, group_.id, step_ + round, letter);
+  if (is_error(status)) record(TW_ERR_PEER_LOST, to, last_error());
+}
+
+Status Exchange::await(uint32_t from, uint64_t step, Letter* letter) {
+  tw_endpoint* endpoint = nullptr;
+  Status status = group_.endpoint(from, &endpoint);
+  if (endpoint == nullptr) return status;
+  Mailbox& box = Mailbox::of(group_.worker);
+  Status ended = TW_OK;
+  bool here = false;
+  status = group_.worker.wait_until(
+      [&] {
+        here = box.take(group_.worker, endpoint, group_.id, step, letter);
+        if (here) return true;
+        ended = tw_endpoint_state(endpoint);
+        if (!is_error(ended)) ended = interrupted();
+        // What came before the loss counts.
+        here = is_error(ended) && box.take(group_.worker, endpoint, group_.id, step, letter);
+        return here || is_error(ended);
+      },
+      deadline_.left_ns());
+  if (here) return TW_OK;
+  return is_error(ended) ? ended : status;
+}
+
+/// TW_ERR_CANCELED: at once. Else the failure is recorded.
+Status Exchange::get(uint32_t round, uint32_t distance, uint32_t count) {
+  const uint32_t from = (group_.rank + distance) % group_.size;
+  Letter letter;
+  const Status status = await(from, step_ + round, &letter);
+  if (status == TW_ERR_CANCELED) return status;
+  if (status == TW_ERR_TIMED_OUT) {
+    record(status, from, "it has not come, or waits for another one");
+  } else if (is_error(status)) {
+    record(TW_ERR_PEER_LOST, from, last_error());
+  } else if (is_error(letter.status)) {
+    record(letter.status, std::min(letter.rank, group_.size - 1), "another rank has told so");
+  } else if (letter.bytes.size() != count * length_) {
+    record(TW_ERR_INVALID, from, "it gives values of another length: all ranks call the same functions of a group in the same order");
+  } else if (!letter.bytes.empty() && !is_error(failed_)) {
+    std::memcpy(values_.data() + distance * length_, letter.bytes.data(), letter.bytes.size());
+  }
+  return TW_OK;
+}
+
+Status Exchange::run(const void* mine, void* values) {
+  const uint32_t size = group_.size, rank = group_.rank;
+  if (length_ != 0) std::memcpy(values_.data(), mine, length_);
+  uint32_t round = 0;
+  for (uint32_t distance = 1; distance < size; distance *= 2, ++round) {
+    const uint32_t count = std::min(distance, size - distance);
+    give(round, distance, count);
+    if (Status s = get(round, distance, count); is_error(s)) return s;
+  }
+  if (is_error(failed_)) return fail(failed_, "rank %u: %s", failed_rank_, why_.c_str());
+  for (uint32_t i = 0; i < size && length_ != 0; ++i) {
+    auto* to = static_cast<std::byte*>(values) + size_t{(rank + i) % size} * length_;
+    std::memcpy(to, values_.data() + i * length_, length_);
+  }
+  return TW_OK;
+}
+
+}  // namespace
+
+Status exchange(tw_group& group, const void* mine, size_t length, void* values) {
+  if (length > kMostValues / group.size)
+    return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
+  return Exchange(group, length).run(mine, values);
+}
+
+Status barrier(tw_group& group) { return exchange(group, nullptr, 0, nullptr); }
+
+}  // namespace thalweg::impl

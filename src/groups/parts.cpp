@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "groups/parts.hpp"
+
+#include <algorithm>
+#include <new>
+
+#include "groups/exchange.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+struct Choice {
+  uint64_t color;
+  uint32_t key, none;
+};
+
+}  // namespace
+
+uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t x = a + 0x9e3779b97f4a7c15 * (b + 1);  // splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return (x ^ (x >> 31)) | 1;  // never 0
+}
+
+Status make_part(tw_group& of, std::vector<uint32_t> ranks, uint64_t salt, std::unique_ptr<tw_group>* out) {
+  const auto own = std::find(ranks.begin(), ranks.end(), of.rank);
+  const uint64_t id = mixed(mixed(of.id, of.made), salt);
+  auto* made = new (std::nothrow) tw_group(of.worker, static_cast<uint32_t>(own - ranks.begin()),
+                                           static_cast<uint32_t>(ranks.size()), of.timeout_ns);
+  if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");
+  out->reset(made);
+  for (uint32_t& rank : ranks) rank = of.member(rank);
+  made->peers = of.peers;
+  made->members = std::move(ranks);
+  made->id = id;
+  return TW_OK;
+}
+
+Status split(tw_group& group, uint64_t color, uint32_t key, bool none, std::unique_ptr<tw_group>* out) {
+  const Choice mine{color, key, none};
+  std::vector<Choice> all(group.size);
+  if (Status s = exchange(group, &mine, sizeof mine, all.data()); is_error(s)) return s;
+  if (none) return TW_OK;
+  std::vector<uint32_t> ranks;
+  for (uint32_t i = 0; i < group.size; ++i) {
+    if (all[i].none == 0 && all[i].color == color) ranks.push_back(i);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) { return all[a].key < all[b].key; });
+  return make_part(group, std::move(ranks), color, out);
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives between three processes over shm and tcp, until one of them is killed: the others end with an error that names it.
+#include <gtest/gtest.h>
+#include <thalweg/thalweg.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include "../fixtures/rooms.hpp"
+#include "process.hpp"
+
+using namespace thalweg::test;
+
+namespace {
+
+constexpr uint32_t kRanks = 3, kVictim = 1;
+constexpr char kKey[] = "a secret of 27 bytes for tests";
+constexpr uint64_t kSecond = 1'000'000'000;
+
+/// A group of all, by a store.
+struct Rank {
+  Rank(uint32_t number, const std::string& address, const char* transport)
+      : rank(number), side(SideOptions{.transports = transport}), store([&] {
+          tw_store_options options = TW_STORE_OPTIONS_INIT;
+          options.job_key = kKey;
+          options.job_key_length = strlen(kKey);
+          options.rank = number;
+          options.count = kRanks;
+          return thalweg::Store(address.c_str(), &options);
+        }()) {
+    std::string mine = side.address(), all(kRanks * kAddressRoom, '\0');
+    const size_t length = mine.size();
+    mine.resize(kAddressRoom);
+    EXPECT_EQ(tw_store_exchange(store.get(), mine.data(), mine.size(), all.data()), TW_OK) << tw_last_error();
+    std::vector<tw_endpoint*> endpoints;
+    for (uint32_t i = 0; i < kRanks; ++i)
+      endpoints.push_back(i == rank ? nullptr : side.connect(all.substr(i * kAddressRoom, length), transport));
+    EXPECT_EQ(tw_group_create(side.worker, endpoints.data(), kRanks, rank, nullptr, store.get(), nullptr, &group), TW_OK)
+        << tw_last_error();
+  }
+  ~Rank() { EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error(); }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  const uint32_t rank;
+  Side side;
+  thalweg::Store store;
+  tw_group* group = nullptr;
+};
+
+/// Allreduces of many sizes, whose results are known.
+bool sums_are_right(Rank& rank) {
+  for (size_t count = 1; count < 300'000; count = count * 5 + 2) {
+    std::vector<int64_t> numbers(count);
+    std::iota(numbers.begin(), numbers.end(), 1000 * rank.rank);
+    if (thalweg::allreduce(rank.group, numbers) != TW_OK) return false;
+    for (size_t i = 0; i < count; ++i) {
+      if (numbers[i] != static_cast<int64_t>(3 * i + 3000)) return false;
+    }
+  }
+  return true;
+}
+
+/// One collective after the other, of this kind, until one fails. Its status; TW_OK: none has, for long.
+tw_status until_it_fails(Rank& rank, uint32_t kind) {
+  std::vector<int64_t> in(60'000 * kRanks, 1), out(in.size());
+  const size_t whole = in.size(), part = whole / kRanks;
+  tw_status status = TW_OK;
+  for (int i = 0; i < 1'000'000 && status == TW_OK; ++i) {
+    switch (kind) {
+      case 0:
+        status = tw_barrier(rank.group, nullptr, nullptr);
+        break;
+      case 1:
+        status = tw_broadcast(rank.group, in.data(), whole, TW_TYPE_INT64, 0, nullptr, nullptr);
+        // A root may be far ahead of the others; not for ever.
+        if (status == TW_OK && i % 8 == 0) status = tw_barrier(rank.group, nullptr, nullptr);
+        break;
+      case 2:
+        status = tw_allreduce(rank.group, in.data(), out.data(), whole, TW_TYPE_INT64, TW_REDUCE_MAX, nullptr, nullptr);
+        break;
+      case 3:
+        status = tw_alltoall(rank.group, in.data(), out.data(), part, TW_TYPE_INT64, nullptr, nullptr);
+        break;
+      default:
+        status = tw_allgather(rank.group, in.data(), out.data(), part, TW_TYPE_INT64, nullptr, nullptr);
+    }
+  }
+  return status;
+}
+
+const Role kMember("collectives member", [](Pipe& pipe) {
+  Rank rank(static_cast<uint32_t>(std::atoi(std::getenv("GROUP_RANK"))), std::getenv("GROUP_STORE"),
+            std::getenv("GROUP_TRANSPORT"));
+  if (!sums_are_right(rank)) return 1;
+  pipe.send("right");
+  const tw_status status = until_it_fails(rank, static_cast<uint32_t>(std::atoi(std::getenv("GROUP_KIND"))));
+  const std::string text = tw_last_error();
+  pipe.send(status == TW_ERR_PEER_LOST && text.find("rank 1") != std::string::npos ? "named" : text);
+  pipe.receive();
+  return 0;
+});
+
+using Place = std::tuple<const char*, uint32_t>;
+class CollectivesBetween : public testing::TestWithParam<Place> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, CollectivesBetween, testing::Combine(testing::Values("shm", "tcp"), testing::Range(0u, 5u)));
+
+TEST_P(CollectivesBetween, AKilledRankIsNamedToAll) {
+  const auto [transport, kind] = GetParam();
+  char directory[] = "/tmp/thalweg-collectives-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const auto environment = [&](uint32_t rank) {
+    return std::vector<std::string>{"GROUP_RANK=" + std::to_string(rank),
+                                    std::string("GROUP_STORE=file:") + directory + "/store",
+                                    std::string("GROUP_TRANSPORT=") + transport, "GROUP_KIND=" + std::to_string(kind)};
+  };
+  std::vector<std::unique_ptr<Child>> children;
+  for (uint32_t i = 0; i < kRanks; ++i) children.push_back(std::make_unique<Child>("collectives member", environment(i)));
+  for (auto& child : children) ASSERT_EQ(child->receive(), "right");
+  const uint64_t killed = now_ns() + kSecond / 5;
+  while (now_ns() < killed) continue;  // in the middle of them
+  children[kVictim]->kill();
+  for (uint32_t i = 0; i < kRanks; ++i) {
+    EXPECT_EQ(i == kVictim ? "named" : children[i]->receive(), "named") << "rank " << i;
+  }
+  EXPECT_LT(now_ns() - killed, 2 * kSecond);
+  for (uint32_t i = 0; i < kRanks; ++i) {
+    if (i == kVictim) continue;
+    children[i]->send("end");
+    EXPECT_EQ(children[i]->join(), 0);
+  }
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace

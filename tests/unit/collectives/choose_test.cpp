@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithm is chosen, what is predicted for it, and the texts about it.
+#include "collectives/choose.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/explain.hpp"
+
+namespace thalweg::impl::test {
+namespace {
+
+using Kind = CollectiveKind;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+Collective of(Kind kind, uint32_t size, uint64_t count) { return {.kind = kind, .size = size, .count = count, .element = 4}; }
+std::string chosen(const Collective& collective, const CollectiveCosts& costs = {}) { return choose(collective, costs)->name; }
+const Algorithm& named(const Collective& collective, const char* name) {
+  const Algorithm* found = nullptr;
+  EXPECT_EQ(find_algorithm(collective, name, &found), TW_OK);
+  return *found;
+}
+
+TEST(Choose, few_hops_for_short_messages_and_few_bytes_for_long_ones) {
+  EXPECT_EQ(chosen(of(Kind::allreduce, 2, 1)), "one_shot");
+  EXPECT_THAT(chosen(of(Kind::allreduce, 16, 1)), AnyOf("one_shot", "recursive_doubling"));
+  EXPECT_THAT(chosen(of(Kind::allreduce, 8, 4 << 20)), AnyOf("ring", "two_rings", "halving_doubling"));
+  EXPECT_THAT(chosen(of(Kind::allreduce, 100, 1)), "recursive_doubling");
+  EXPECT_THAT(chosen(of(Kind::broadcast, 16, 1)), AnyOf("binomial", "linear"));
+  EXPECT_THAT(chosen(of(Kind::broadcast, 16, 4 << 20)), AnyOf("chain", "scatter_allgather"));
+  EXPECT_THAT(chosen(of(Kind::reduce, 16, 4 << 20)), AnyOf("halving_gather", "ring_gather"));
+  EXPECT_THAT(chosen(of(Kind::alltoall, 64, 1)), AnyOf("bruck", "bruck4", "bruck8"));
+  EXPECT_THAT(chosen(of(Kind::alltoall, 64, 1 << 16)), AnyOf("linear", "pairwise"));
+  EXPECT_THAT(chosen(of(Kind::scan, 16, 1)), "recursive_doubling");
+}
+
+TEST(Choose, across_hosts_where_that_is_dear) {
+  CollectiveCosts costs;
+  costs.host_message_ns = 20000;
+  costs.host_byte_ns = 1;
+  Collective c = of(Kind::allreduce, 12, 1);
+  c.ranks_per_host = 3;
+  EXPECT_EQ(chosen(c, costs), "leaders");
+  c.count = 1 << 20;
+  EXPECT_THAT(chosen(c, costs), AnyOf("hierarchical_ring", "hierarchical_halving"));
+  c.size = 96;
+  EXPECT_THAT(chosen(c, costs), AnyOf("hierarchical_ring", "hierarchical_halving"));
+}
+
+TEST(Choose, the_same_on_all_ranks_and_for_all_costs_where_the_order_has_to_be) {
+  for (Kind kind : {Kind::reduce, Kind::gather, Kind::allreduce, Kind::alltoall}) {
+    for (uint64_t count : {1u, 1000u, 1000000u}) {
+      Collective c = of(kind, 6, count);
+      c.root = 2;
+      const std::string first = chosen(c);
+      for (c.rank = 1; c.rank < c.size; ++c.rank) {
+        c.in_place = kind != Kind::alltoall && kind != Kind::allreduce && c.rank == c.root;
+        EXPECT_EQ(chosen(c), first) << kind_name(kind) << " " << c.rank;
+      }
+    }
+  }
+  Collective c = of(Kind::allreduce, 8, 1 << 16);
+  CollectiveCosts slow;
+  slow.message_ns = 1e7;
+  EXPECT_NE(chosen(c, slow), chosen(c));
+  c.repeatable = true;
+  EXPECT_EQ(chosen(c, slow), chosen(c));
+  const std::string always = chosen(c);
+  c.ranks_per_host = 2;
+  c.chunk = 1000;
+  c.in_place = true;
+  EXPECT_EQ(chosen(c, slow), always);
+}
+
+TEST(Choose, only_what_keeps_the_order_of_ranks) {
+  for (uint32_t kind = 0; kind < static_cast<uint32_t>(Kind::count_); ++kind) {
+    Collective c = of(static_cast<Kind>(kind), 5, 1 << 20);
+    c.commutative = false;
+    EXPECT_TRUE(choose(c, {})->applies(c)) << kind_name(c.kind);
+  }
+}
+
+TEST(Estimate, is_what_messages_and_bytes_take) {
+  CollectiveCosts costs{
+      .message_ns = 1000, .byte_ns = 1, .reduce_byte_ns = 1, .copy_byte_ns = 0, .step_ns = 0, .scratch_byte_ns = 0};
+  Collective c = of(Kind::broadcast, 4, 25);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "binomial"), c, costs), 2 * 1100);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "chain"), c, costs), 3 * 1100);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "linear"), c, costs), 3 * 600 + 500);  // the root posts three, half of each
+  c = of(Kind::allreduce, 4, 25);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "recursive_doubling"), c, costs), 2 * 1200);
+  c = of(Kind::allreduce, 32, 32);  // three ranks are modelled instead of all
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "recursive_doubling"), c, costs), 5 * 1256);
+  c.count = 1;  // as one element a block, or the ring would seem to be short
+  EXPECT_GT(predicted_ns(named(c, "ring"), c, costs), 62 * 1000);
+  c = of(Kind::barrier, 4, 0);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "dissemination"), c, costs), 2 * 1001);
+}
+
+TEST(Estimate, overlaps_chunks_unless_one_cpu_does_all) {
+  CollectiveCosts costs;
+  Collective c = of(Kind::broadcast, 8, 16 << 20);
+  const Algorithm& chain = named(c, "chain");
+  const double once = costs.byte_ns * static_cast<double>(c.bytes());
+  EXPECT_LT(predicted_ns(chain, c, costs), 1.2 * once);
+  c.chunk = 0;
+  EXPECT_GT(predicted_ns(chain, c, costs), 6.9 * once);
+  c.chunk = 256 << 10;
+  costs.cpu_moves = true;
+  EXPECT_GT(predicted_ns(chain, c, costs), 1.9 * once);
+}
+
+TEST(Algorithms, are_found_by_name_or_the_error_says_why_not) {
+  const Algorithm* found = nullptr;
+  Collective c = of(Kind::allgather, 6, 1);
+  EXPECT_EQ(find_algorithm(c, "star", &found), TW_ERR_INVALID);
+  EXPECT_THAT(last_error(), HasSubstr("allgather has no algorithm star; there are: bruck, direct, recursive_doubling, ring"));
+  EXPECT_EQ(find_algorithm(c, "recursive_doubling", &found), TW_ERR_UNSUPPORTED);
+  EXPECT_THAT(last_error(), HasSubstr("needs a power of two of ranks"));
+  EXPECT_EQ(found, nullptr);
+}
+
+TEST(Explain, prints_steps_and_candidates) {
+  Collective c = of(Kind::allreduce, 2, 4);
+  c.rank = 1;
+  Schedule schedule;
+  one_shot_allreduce(c, &schedule);
+  EXPECT_EQ(schedule_text(schedule),
+            "0 recv scratch[0, 16) from 0\n"
+            "1 send input[0, 16) to 0\n"
+            "2 reduce output[0, 16) = scratch[0, 16), input[0, 16) after 0\n");
+  const std::string table = candidates_text(c, {});
+  EXPECT_THAT(table, HasSubstr("* one_shot"));
+  EXPECT_THAT(table, HasSubstr("leaders                         -  not known which ranks are of one host\n"));
+}
+
+}  // namespace
+}  // namespace thalweg::impl::test

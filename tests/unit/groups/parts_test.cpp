@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups made of groups: splits, duplicates, what ranks have in common, and what is left after a loss; over addresses.
+#include "compare_parts.hpp"
+#include "worlds.hpp"
+
+namespace thalweg::test {
+namespace {
+
+TEST(Parts, SplitsOfAWorld) { run_worlds(5, [](Group& world) { split_and_compare(world); }); }
+
+TEST(Parts, ARankInNoPart) {
+  run_worlds(3, [](Group& world) {
+    const Group part = world.split(world.rank() == 1 ? TW_UNDEFINED : 0);
+    ASSERT_EQ(static_cast<bool>(part), world.rank() != 1);
+    if (part) {
+      EXPECT_EQ(part.size(), 2u);
+      part.barrier();
+    }
+    const Group copy = world.duplicate();  // the numbers of calls still agree
+    copy.barrier();
+  });
+}
+
+TEST(Parts, ADuplicateIsApart) {
+  run_worlds(3, [](Group& world) {
+    const Group copy = world.duplicate(), second = world.duplicate();
+    EXPECT_EQ(copy.rank(), world.rank());
+    for (int i = 0; i < 5; ++i) second.barrier();  // their numbers of steps differ now
+    copy.barrier();
+    world.barrier();
+    second.barrier();
+    const Group part = copy.split(0);
+    EXPECT_EQ(part.size(), 3u);
+    part.barrier();
+  });
+}
+
+TEST(Parts, ByWhatTheyHaveInCommon) {
+  run_worlds(4, [](Group& world) {
+    const Group host = world.split_by(TW_SPLIT_HOST, 10 - world.rank());
+    ASSERT_EQ(host.size(), 4u);
+    EXPECT_EQ(host.rank(), 3 - world.rank());
+    const Group node = world.split_by(TW_SPLIT_NUMA);
+    EXPECT_GE(node.size(), 1u);
+    node.barrier();
+    const Group island = world.split_by(TW_SPLIT_DEVICES);
+    EXPECT_EQ(island.size(), 4u);  // one process: the same devices
+    island.barrier();
+  });
+}
+
+class Shrinks : public testing::TestWithParam<std::vector<uint32_t>> {};
+
+TEST_P(Shrinks, WhoIsLeftGoesOn) {
+  const std::vector<uint32_t> lost = GetParam();
+  run_worlds(6, [&](Group& world) {
+    world.barrier();
+    if (std::find(lost.begin(), lost.end(), world.rank()) != lost.end()) return;
+    const tw_status status = status_of([&] { world.barrier(); });
+    EXPECT_EQ(status, lost.empty() ? TW_OK : TW_ERR_PEER_LOST);
+    const Group left = world.shrink();
+    std::vector<uint32_t> expected;
+    for (uint32_t i = 0; i < 6; ++i) {
+      if (std::find(lost.begin(), lost.end(), i) == lost.end()) expected.push_back(i);
+    }
+    ASSERT_EQ(left.size(), expected.size());
+    left.barrier();
+    EXPECT_EQ(names_in(left, world.rank()), expected);
+    EXPECT_EQ(world.lost(), lost);
+    left.barrier();
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Groups, Shrinks,
+                         testing::Values(std::vector<uint32_t>{}, std::vector<uint32_t>{0}, std::vector<uint32_t>{5},
+                                         std::vector<uint32_t>{1, 2}, std::vector<uint32_t>{0, 1, 2, 4, 5}));
+
+TEST(Parts, ALossBeforeAnyConnection) {
+  run_worlds(3, [](Group& world) {
+    if (world.rank() == 1) return;
+    uint32_t count = 0;
+    EXPECT_EQ(tw_group_lost(world.get(), nullptr, &count), TW_OK);
+    const Group left = world.shrink();
+    EXPECT_EQ(left.size(), 2u);
+    left.barrier();
+    count = 0;
+    uint32_t ranks[1];
+    EXPECT_EQ(tw_group_lost(world.get(), ranks, &count), TW_ERR_TRUNCATED);
+    EXPECT_EQ(count, 1u);
+    EXPECT_EQ(tw_group_lost(world.get(), ranks, &count), TW_OK);
+    EXPECT_EQ(ranks[0], 1u);
+    left.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace thalweg::test

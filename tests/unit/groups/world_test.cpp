@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worlds of threads: endpoints connected when they are first needed, barriers, windows, errors.
+#include <chrono>
+#include <random>
+
+#include "worlds.hpp"
+
+namespace thalweg::test {
+namespace {
+
+class WorldSizes : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(WorldSizes, EveryRankReachesEveryOther) {
+  const uint32_t size = GetParam();
+  run_worlds(size, [&](Group& world) {
+    ASSERT_EQ(world.size(), size);
+    std::vector<uint64_t> got(size);
+    std::vector<Request> requests(2 * size_t{size});
+    const uint64_t mine = 1000 + world.rank();
+    for (uint32_t i = 0; i < size; ++i) {
+      tw_endpoint* peer = world.endpoint(i);
+      tw_op_options options = TW_OP_OPTIONS_INIT;
+      options.source = peer;
+      ASSERT_GE(tw_recv(world.worker().get(), &got[i], sizeof got[i], 7, UINT64_MAX, &options, requests[2 * i].out()), 0);
+      ASSERT_GE(tw_send(peer, &mine, sizeof mine, 7, nullptr, requests[2 * i + 1].out()), 0);
+    }
+    for (Request& request : requests) ASSERT_EQ(request.wait(std::chrono::seconds(20)), TW_OK);
+    for (uint32_t i = 0; i < size; ++i) EXPECT_EQ(got[i], 1000 + i);
+    world.barrier();
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Groups, WorldSizes, testing::Values(1, 2, 3, 5, 8));
+
+TEST(World, OneSideAloneConnects) {
+  run_worlds(3, [](Group& world) {
+    uint64_t value = 42;
+    if (world.rank() == 0) {
+      ASSERT_EQ(tw_send_blocking(world.endpoint(2), &value, sizeof value, 1), TW_OK);
+    } else if (world.rank() == 2) {
+      value = 0;
+      ASSERT_EQ(tw_recv_blocking(world.worker().get(), &value, sizeof value, 1, UINT64_MAX, nullptr), TW_OK);
+      EXPECT_EQ(value, 42u);
+    }
+    world.barrier();
+  });
+}
+
+TEST(World, ABarrierHoldsUntilTheLastOneComes) {
+  std::atomic<uint32_t> here{0};
+  run_worlds(5, [&](Group& world) {
+    for (uint32_t round = 1; round <= 20; ++round) {
+      if (world.rank() == round % 5) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the last one
+      here.fetch_add(1);
+      world.barrier();
+      ASSERT_GE(here.load(), 5 * round);
+    }
+  });
+}
+
+TEST(World, AProgressThreadDoesNotHinder) {
+  WorldOptions how;
+  how.progress = TW_PROGRESS_THREAD;
+  run_worlds(4, [](Group& world) {
+    for (int i = 0; i < 10; ++i) world.barrier();
+  }, how);
+}
+
+TEST(World, OverTcp) {
+  WorldOptions how;
+  how.transports = "self,tcp";
+  run_worlds(4, [](Group& world) {
+    for (int i = 0; i < 10; ++i) world.barrier();
+    EXPECT_STREQ(tw_endpoint_transport(world.endpoint((world.rank() + 1) % 4)), "tcp");
+    world.barrier();
+  }, how);
+}
+
+TEST(World, AWindowOverTheGroup) {
+  run_worlds(3, [](Group& world) {
+    const Memory memory = world.context().allocate(3 * sizeof(uint64_t));
+    Window window = world.window(memory);
+    for (uint32_t i = 0; i < 3; ++i) {
+      auto* part = static_cast<uint64_t*>(window.address(i));
+      __atomic_store_n(part + world.rank(), 100 * i + world.rank(), __ATOMIC_RELEASE);
+    }
+    world.barrier();
+    const auto* own = static_cast<const uint64_t*>(memory.data());
+    for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(own[i], 100 * world.rank() + i);
+    EXPECT_EQ(window.destroy(), TW_OK);
+  });
+}
+
+TEST(World, WindowsOfDifferentLengthsAreRefusedByAll) {
+  run_worlds(3, [](Group& world) {
+    const Memory memory = world.context().allocate(world.rank() == 1 ? 128 : 64);
+    std::string text;
+    EXPECT_EQ(status_of([&] { (void)world.window(memory); }, &text), TW_ERR_INVALID);
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    world.barrier();
+  });
+}
+
+TEST(World, ALostRankIsNamedToAll) {
+  for (uint32_t lost = 0; lost < 5; ++lost) {
+    run_worlds(5, [&](Group& world) {
+      world.barrier();
+      if (world.rank() == lost) return;
+      std::string text;
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_EQ(status_of([&] { world.barrier(); }, &text), TW_ERR_PEER_LOST);
+      EXPECT_NE(text.find("rank " + std::to_string(lost) + ":"), std::string::npos) << text;
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    });
+  }
+}
+
+TEST(World, AMissingRankIsATimeOut) {
+  const Folder folder;
+  WorldOptions how;
+  how.timeout_ns = kSecond / 2;
+  std::string text;
+  EXPECT_EQ(status_of([&] { (void)open_world("file:" + folder.path + "/store", 0, 2, how); }, &text), TW_ERR_TIMED_OUT);
+  EXPECT_NE(text.find("of 2 ranks, 1 did not come"), std::string::npos) << text;
+}
+
+TEST(World, ARankThatCannotTakePartEndsAll) {
+  const Folder folder;
+  std::vector<std::thread> threads;
+  std::vector<tw_status> status(3);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      WorldOptions how;
+      if (rank == 1) how.transports = "unheard-of";
+      status[rank] = status_of([&] { (void)open_world("file:" + folder.path + "/store", rank, 3, how); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const tw_status one : status) EXPECT_EQ(one, TW_ERR_INVALID);
+}
+
+TEST(World, EndsBehindItsGroups) {
+  run_worlds(2, [](Group& world) {
+    tw_init_options options = TW_INIT_OPTIONS_INIT;
+    options.rank = 0;
+    options.count = 1;
+    tw_group *alone = nullptr, *copy = nullptr;
+    ASSERT_EQ(tw_init(&options, &alone), TW_OK);
+    EXPECT_EQ(tw_group_size(alone), 1u);
+    ASSERT_EQ(tw_group_duplicate(alone, &copy), TW_OK);
+    EXPECT_EQ(tw_group_destroy(alone), TW_ERR_BUSY);
+    EXPECT_EQ(tw_group_destroy(copy), TW_OK);
+    EXPECT_EQ(tw_group_destroy(alone), TW_OK);
+    world.barrier();
+  });
+}
+
+TEST(World, WrongArguments) {
+  run_worlds(2, [](Group& world) {
+    tw_endpoint* endpoint = nullptr;
+    tw_group* part = nullptr;
+    EXPECT_EQ(tw_group_endpoint(world.get(), 2, &endpoint), TW_ERR_INVALID);
+    EXPECT_EQ(tw_group_split_by(world.get(), 17, 0, &part), TW_ERR_INVALID);
+    EXPECT_EQ(tw_group_split(world.get(), 0, 0, nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_group_barrier(nullptr), TW_ERR_INVALID);
+    world.barrier();
+  });
+  EXPECT_EQ(tw_init(nullptr, nullptr), TW_ERR_INVALID);
+}
+
+}  // namespace
+}  // namespace thalweg::test
