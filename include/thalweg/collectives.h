@@ -7,6 +7,10 @@
  * counter, record or signal, is blocking: it progresses the group's worker and returns when this rank's part is over. Any other one
  * returns TW_IN_PROGRESS, and goes on in the worker's progress.
  *
+ * All ranks call it in the same form: all blocking, or all not. Blocking calls of ranks that all map each other's memory (processes or
+ * threads of one machine, connected by shm, up to 64) go past messages, by the algorithm "direct", which is chosen where it is the
+ * fastest; the first of them makes and maps a segment of 1 MiB for each rank of the group, and tries that once.
+ *
  * Counts are elements of TW_TYPE_* (plans.h). Buffers lie in host memory or in a device's, and are aligned to their elements; a
  * rank's may be in another kind of memory than another rank's. TW_IN_PLACE stands for the buffer that the function names. Otherwise
  * what is sent and what is received do not overlap.

@@ -2,9 +2,11 @@
 #include "collectives/call.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "collectives/collectives.hpp"
+#include "collectives/direct_run.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
 
@@ -102,6 +104,7 @@ namespace {
 
 Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   if (Status s = resolve_call(all, call, options, false, task); is_error(s)) return s;
+  if (task->schedule == nullptr) return TW_OK;
   return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
 }
 
@@ -140,6 +143,19 @@ Status run_blocking(Collectives& all, Call& call, CollectiveTask task, uint64_t 
   return wait_for(all, *run, call.name, limit_ns);
 }
 
+/// Past the schedules, over memory that all ranks map.
+Status run_directly(Collectives& all, const Call& call, const CollectiveTask& task, uint64_t limit_ns) {
+  DirectArea& area = *all.direct();
+  if (Status s = area.begin(task.called, call.name, limit_ns); is_error(s)) return s;
+  const Status status = DirectRun(area, call.what, task, all.group().worker.context.copier).run();
+  area.end();
+  if (!is_error(status)) return TW_OK;
+  const std::string why = last_error();
+  if (!is_error(all.failed())) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
+  all.group().worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  return fail(status, "%s", why.c_str());
+}
+
 Status run_with(Collectives& all, CollectiveTask task, const Completion& completion) {
   Engine& engine = all.engine();
   const Engine::Guard guard(engine);
@@ -166,15 +182,25 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   const bool blocks = request == nullptr && sinks.named() == 0;
   if (blocks && !group.worker.engine->may_progress())
     return fail(TW_ERR_BUSY, "%s: callbacks and handlers run inside progress: pass a request or a callback", call.name);
+  const uint64_t limit_ns = options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns;
+  const bool maybe_direct = blocks && (options.algorithm == nullptr || std::strcmp(options.algorithm, "direct") == 0);
   Collectives* all = nullptr;
   CollectiveTask task;
   {
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
+  }
+  if (maybe_direct) {
+    if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
+    call.what.direct = all->direct() != nullptr;
+  }
+  {
+    const Engine::Guard guard(*group.worker.engine);
     if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
   }
-  if (blocks) return run_blocking(*all, call, std::move(task), options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns);
+  if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
+  if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);
   return post_with_sink(group.worker, sinks, request,
                         [&](const Completion& completion) { return run_with(*all, std::move(task), completion); });
 }

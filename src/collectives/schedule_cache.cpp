@@ -12,7 +12,8 @@ bool has_counts(const Collective& what) {
 }
 
 uint8_t bits_of(const Collective& what) {
-  return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3);
+  return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
+                              what.direct << 4);
 }
 
 }  // namespace
@@ -24,8 +25,13 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   like.root = 0;
   like.count = std::bit_ceil(what.count);
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
+  if (choice == last_choice_ && last_ != nullptr) return last_;
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
+  if (chosen->write == nullptr) {
+    last_choice_ = choice;
+    last_ = chosen;
+  }
   if (chosen != nullptr && chosen->applies(what)) return chosen;
   like.count = what.count;
   like.root = what.root;
@@ -33,6 +39,11 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
 }
 
 Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
+  const Algorithm* algorithm = nullptr;
+  if (name == nullptr && what.direct) {
+    algorithm = choose_for(what);
+    if (algorithm->write == nullptr) return TW_OK;
+  }
   const bool kept = !has_counts(what);
   const Key key{
       {what.kind, what.count, what.element, what.root, bits_of(what), what.chunk}, what.in_place, name != nullptr ? name : ""};
@@ -42,10 +53,10 @@ Status ScheduleCache::find(const Collective& what, const char* name, std::shared
       return TW_OK;
     }
   }
-  const Algorithm* algorithm = nullptr;
   if (name != nullptr) {
     if (Status s = find_algorithm(what, name, &algorithm); is_error(s)) return s;
-  } else {
+    if (algorithm->write == nullptr) return TW_OK;
+  } else if (algorithm == nullptr) {
     algorithm = choose_for(what);
   }
   Schedule schedule;

@@ -14,7 +14,7 @@ namespace thalweg::impl {
 class ScheduleCache {
  public:
   explicit ScheduleCache(const CollectiveCosts& costs) : costs_(costs) {}
-  /// algorithm null: chosen, the same on all ranks.
+  /// algorithm null: chosen, the same on all ranks. *out stays null: the algorithm has no schedule.
   Status find(const Collective& what, const char* algorithm, std::shared_ptr<const PreparedSchedule>* out);
 
  private:
@@ -26,6 +26,8 @@ class ScheduleCache {
   static constexpr size_t kMost = 256;
   const CollectiveCosts costs_;
   std::map<Choice, const Algorithm*> choices_;
+  Choice last_choice_{};
+  const Algorithm* last_ = nullptr;  // without a schedule: those take less than the look-up
   std::map<Key, std::shared_ptr<const PreparedSchedule>> schedules_;
 };
 
