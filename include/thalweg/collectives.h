@@ -121,6 +121,14 @@ TW_CHECKED tw_status tw_scan(tw_group *group, const void *send, void *recv, size
 TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *recv, size_t count, uint32_t type, uint32_t op,
                                        const tw_collective_options *options, tw_request *request);
 
+/** Which algorithm a collective takes for `count` elements, as the function counts them: all of its kind with the times that are
+ *  predicted for them, or why they cannot do it, the one that is taken, and what this rank does then. collective: "barrier",
+ *  "broadcast", "reduce", "allreduce", "reduce_scatter", "allgather", "gather", "scatter", "alltoall", "scan" or "exclusive_scan";
+ *  of options the flags, commutative and algorithm are looked at. *size: capacity in, length with the end out; buffer NULL asks for
+ *  it. Local. TW_ERR_INVALID, TW_ERR_TRUNCATED. */
+TW_CHECKED tw_status tw_group_explain(tw_group *group, const char *collective, size_t count, uint32_t type,
+                                      const tw_collective_options *options, char *buffer, size_t *size);
+
 /* ---------------------------------------------------------------- in plans
  * The same as parts of a plan (plans.h): the host, a queue or a graph triggers them. Buffers are read and written at every run, and
  * intermediate results are the plan's, in memory near what runs it. Name the plan's place where its first collective is a barrier,

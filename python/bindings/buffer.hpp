@@ -61,6 +61,7 @@ class BufferView {
   const tw_layout* layout() const { return layout_.handle; }  ///< null: contiguous
   const Strided& strided() const { return strided_; }
   bool on_device() const { return array_.is_valid(); }  ///< by its object's description: not to be touched here
+  const After& after() const { return after_; }
   /// By an argument `after`; null and None leave it to the object.
   void order(PyObject* after) {
     if (after != nullptr && after != Py_None) [[unlikely]]

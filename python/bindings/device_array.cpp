@@ -104,6 +104,23 @@ After after_of(nb::handle value) {
   return event ? After{TW_AFTER_EVENT, nb::cast<uintptr_t>(number)} : stream(nb::cast<uintptr_t>(number));
 }
 
+void synchronize(const After& after) {
+  if (after.kind == TW_AFTER_NONE) return;
+  const nb::object loaded = nb::module_::import_("sys").attr("modules").attr("get");
+  nb::object stream;
+  if (nb::object torch = loaded("torch"); !torch.is_none()) {
+    nb::object cuda = torch.attr("cuda");
+    stream = after.handle == 0 ? cuda.attr("default_stream")() : cuda.attr("ExternalStream")(after.handle);
+  } else if (nb::object cupy = loaded("cupy"); !cupy.is_none()) {
+    stream = cupy.attr("cuda").attr("ExternalStream")(after.handle);
+  } else if (nb::object numba = loaded("numba.cuda"); !numba.is_none()) {
+    stream = after.handle == 0 ? numba.attr("default_stream")() : numba.attr("external_stream")(after.handle);
+  } else {
+    raise(TW_ERR_UNSUPPORTED, "a stream of a framework other than PyTorch, CuPy and Numba: give an array that names no stream");
+  }
+  stream.attr("synchronize")();
+}
+
 DlpackPlace dlpack_place(nb::handle object) {
   nb::object where = attribute(object, "__dlpack_device__");
   if (!where.is_valid()) return DlpackPlace::none;

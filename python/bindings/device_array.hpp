@@ -35,6 +35,9 @@ bool read_cuda_interface(nb::handle object, DeviceArray* out);
 /// of a stream; False: nothing. Raises TypeError for anything else.
 After after_of(nb::handle value);
 
+/// Waits for what is enqueued on the stream, by the framework that is loaded. Raises Unsupported when none is.
+void synchronize(const After& after);
+
 enum class DlpackPlace { none, host, device };
 /// A tensor's device, by __dlpack_device__; none: it has no DLPack. One call, which for tensors on the host is all there is.
 DlpackPlace dlpack_place(nb::handle object);

@@ -1,34 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups: ranks that work together, and the world of a program's processes.
+#include "group.hpp"
+
 #include <nanobind/stl/optional.h>
 #include <thalweg/views.h>
 
 #include <optional>
 
-#include "wait.hpp"
-
 namespace thalweg::python {
 namespace {
-
-struct Group {
-  nb::object worker_object;
-  Worker* worker = nullptr;
-  tw_group* handle = nullptr;
-  int generation = fork_generation();
-  int users = 0;       ///< threads that are inside without the GIL
-  bool world = false;  ///< its worker ends with it
-
-  ~Group() {
-    tw_group* const ended = std::exchange(handle, nullptr);
-    if (ended == nullptr || generation != fork_generation()) return;
-    worker->in_turn([ended] { (void)tw_group_destroy(ended); });
-  }
-  tw_group* get() const {
-    if (handle == nullptr) raise(TW_ERR_HANDLE, "the group is closed");
-    worker->get();
-    return handle;
-  }
-};
 
 /// A call of the group that may wait.
 template <class Call>
@@ -189,9 +169,6 @@ void bind_group(nb::module_& m) {
            "The Endpoint to a rank, connected when it is first asked for; the group's. A receive from it alone names it as "
            "source.\n"
            "Raises PeerLost, TimedOut.")
-      .def(
-          "barrier", [](Group& s) { call(s, [](tw_group* group) { return tw_group_barrier(group); }); },
-          "Collective: returns when all ranks have called it.")
       .def("exchange", &group_exchange, arg("mine"),
            "Collective: the list of all ranks' bytes; all give the same number of them. For set-up.")
       .def("duplicate", &group_make<tw_group_duplicate>, "Collective: the same ranks, apart from this group.")
@@ -211,6 +188,7 @@ void bind_group(nb::module_& m) {
            "within 2 s. Raises BusyError.")
       .def_prop_ro("closed", [](const Group& s) { return s.handle == nullptr; });
   context_manager<Group>(m.attr("Group"));
+  add_collectives(m.attr("Group"));
   m.def(
       "init", &init, nb::kw_only(), arg("store") = nb::none(), arg("rank") = nb::none(), arg("count") = nb::none(),
       arg("job_key") = nb::none(), arg("transports") = nb::none(), arg("interfaces") = nb::none(), arg("tls") = false,

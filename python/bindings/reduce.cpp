@@ -13,15 +13,6 @@ constexpr std::array<const char*, 9> kTypes = {"float16", "bfloat16", "float32",
                                                "int16",   "int32",    "int64",   "uint8"};
 constexpr std::array<const char*, 7> kOperations = {"sum", "product", "min", "max", "and", "or", "xor"};
 
-/// NumPy says "float32", torch "torch.float32"; a type of NumPy's by its __name__.
-std::string name_of_type(nb::handle destination, nb::handle dtype) {
-  nb::object type = dtype.is_none() ? nb::getattr(destination, "dtype", nb::none()) : nb::borrow(dtype);
-  if (type.is_none()) raise(TW_ERR_INVALID, "the destination has no dtype: name it by dtype=");
-  std::string name = nb::cast<std::string>(nb::str(nb::hasattr(type, "__name__") ? nb::getattr(type, "__name__") : type));
-  const size_t dot = name.rfind('.');
-  return dot == std::string::npos ? name : name.substr(dot + 1);
-}
-
 template <size_t N>
 uint32_t number_of(const std::array<const char*, N>& names, const std::string& name, const char* what) {
   const auto found = std::find_if(names.begin(), names.end(), [&](const char* one) { return name == one; });
@@ -37,6 +28,15 @@ std::unique_ptr<BufferView> contiguous_view(nb::handle object, BufferView::Use u
 }
 
 }  // namespace
+
+/// NumPy says "float32", torch "torch.float32"; a type of NumPy's by its __name__.
+std::string name_of_type(nb::handle array, nb::handle dtype) {
+  nb::object type = dtype.is_none() ? nb::getattr(array, "dtype", nb::none()) : nb::borrow(dtype);
+  if (type.is_none()) raise(TW_ERR_INVALID, "the buffer has no dtype: name it by dtype=");
+  std::string name = nb::cast<std::string>(nb::str(nb::hasattr(type, "__name__") ? nb::getattr(type, "__name__") : type));
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(dot + 1);
+}
 
 ReduceArguments::ReduceArguments(nb::handle destination, nb::handle given, const std::string& operation, nb::handle dtype) {
   type = number_of(kTypes, name_of_type(destination, dtype), "type");

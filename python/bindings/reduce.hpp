@@ -9,6 +9,9 @@
 
 namespace thalweg::python {
 
+/// The name of an element's type, such as "float32": of `dtype`, or of the array's where that is None.
+std::string name_of_type(nb::handle array, nb::handle dtype);
+
 /// Views are held until they are given to what keeps them.
 struct ReduceArguments {
   /// Raises for what is no buffer, no sequence, or not of the destination's size.

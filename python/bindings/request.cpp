@@ -121,11 +121,17 @@ void Operation::ended_as(const tw_completion& entry, const std::string& text) {
   status = entry.status;
 }
 
+void Operation::raise_raised() const {
+  const nb::handle raised = unpacking != nullptr    ? unpacking->raised
+                            : collective != nullptr ? collective->raised
+                                                    : nb::handle();
+  if (!raised.is_valid()) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+  throw nb::python_error();
+}
+
 nb::object Operation::value() {
-  if (unpacking != nullptr && unpacking->raised.is_valid()) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(unpacking->raised.ptr())), unpacking->raised.ptr());
-    throw nb::python_error();
-  }
+  raise_raised();
   if (status == TW_ERR_TRUNCATED) raise_truncated(message.c_str(), info.length);
   if (status < 0) raise(status, message.c_str());
   switch (result) {

@@ -24,6 +24,13 @@ struct Unpacking {
   bool run(size_t length) noexcept;
 };
 
+/// What a collective uses beside Operation::buffer.
+struct CollectiveParts {
+  BufferView recv;
+  nb::object function, dtype;  ///< of Python's that combines elements, and what its arrays are of; invalid: none
+  nb::object raised;           ///< by the function; invalid: nothing was
+};
+
 struct Operation {
   Operation(nb::handle owner, Worker* its_worker, Result kind)
       : worker_object(nb::borrow(owner)), worker(its_worker), result(kind) {}
@@ -42,6 +49,7 @@ struct Operation {
   tw_recv_info info{};
   std::string message;
   std::unique_ptr<Unpacking> unpacking;  ///< null: what it receives is where it belongs
+  std::unique_ptr<CollectiveParts> collective;
 
   /// Takes what a posting call returned: done, under way, or an error to raise.
   void posted(tw_status returned) {
@@ -70,6 +78,8 @@ struct Operation {
     status = how;
   }
   void end_unpacking(tw_status how) noexcept;
+  /// Raises what a function of Python's, called by the operation, has raised.
+  void raise_raised() const;
   /// Waits at most until the deadline, or raises TimedOut with the library's text.
   void await(uint64_t deadline);
   /// The value of an ended operation, or raises how it ended.

@@ -17,6 +17,9 @@ _Buffer = Any
 _After = Any
 _Stream = Any  # as _After, without events, False and None
 
+# The name of an operation, or a function of two arrays of NumPy's.
+_Reduction = str | Callable[[Any, Any], Any]
+
 # A Store, or a callable that takes this rank's bytes and returns the list of all ranks'.
 _Exchange = Any
 
@@ -591,7 +594,328 @@ class Group(_Closing):
     @property
     def context(self) -> Context: ...
     def endpoint(self, rank: int) -> Endpoint: ...
-    def barrier(self) -> None: ...
+    def barrier(self, *, algorithm: str | None = None, timeout: float | None = None) -> None: ...
+    def explain(
+        self,
+        collective: str,
+        count: int,
+        *,
+        dtype: Any = "uint8",
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        commutative: bool = True,
+    ) -> str: ...
+    def ibarrier(self, *, algorithm: str | None = None) -> Request: ...
+    def broadcast(
+        self, buffer: _Buffer, root: int = 0, *, dtype: Any = None, algorithm: str | None = None, timeout: float | None = None
+    ) -> None: ...
+    def ibroadcast(self, buffer: _Buffer, root: int = 0, *, dtype: Any = None, algorithm: str | None = None) -> Request: ...
+    def reduce(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    def ireduce(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+    ) -> Request: ...
+    def allreduce(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iallreduce(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+    ) -> Request: ...
+    def reduce_scatter(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    def ireduce_scatter(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+    ) -> Request: ...
+    def reduce_scatterv(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None,
+        counts: Iterable[int],
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    def ireduce_scatterv(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None,
+        counts: Iterable[int],
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+    ) -> Request: ...
+    def allgather(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iallgather(
+        self, send: _Buffer | None, recv: _Buffer, *, dtype: Any = None, algorithm: str | None = None
+    ) -> Request: ...
+    def allgatherv(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer,
+        counts: Iterable[int],
+        offsets: Iterable[int] | None = None,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iallgatherv(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer,
+        counts: Iterable[int],
+        offsets: Iterable[int] | None = None,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+    ) -> Request: ...
+    def gather(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def igather(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+    ) -> Request: ...
+    def gatherv(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        counts: Iterable[int] | None = None,
+        offsets: Iterable[int] | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def igatherv(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        counts: Iterable[int] | None = None,
+        offsets: Iterable[int] | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+    ) -> Request: ...
+    def scatter(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iscatter(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+    ) -> Request: ...
+    def scatterv(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        counts: Iterable[int] | None = None,
+        offsets: Iterable[int] | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iscatterv(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        counts: Iterable[int] | None = None,
+        offsets: Iterable[int] | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+    ) -> Request: ...
+    def alltoall(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def ialltoall(self, send: _Buffer | None, recv: _Buffer, *, dtype: Any = None, algorithm: str | None = None) -> Request: ...
+    def alltoallv(
+        self,
+        send: _Buffer,
+        send_counts: Iterable[int],
+        recv: _Buffer,
+        recv_counts: Iterable[int],
+        *,
+        send_offsets: Iterable[int] | None = None,
+        recv_offsets: Iterable[int] | None = None,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+    def ialltoallv(
+        self,
+        send: _Buffer,
+        send_counts: Iterable[int],
+        recv: _Buffer,
+        recv_counts: Iterable[int],
+        *,
+        send_offsets: Iterable[int] | None = None,
+        recv_offsets: Iterable[int] | None = None,
+        dtype: Any = None,
+        algorithm: str | None = None,
+    ) -> Request: ...
+    def scan(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iscan(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+    ) -> Request: ...
+    def exclusive_scan(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+        timeout: float | None = None,
+    ) -> None: ...
+    def iexclusive_scan(
+        self,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: _Reduction = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        scale: float | None = None,
+        commutative: bool = True,
+    ) -> Request: ...
     def exchange(self, mine: bytes) -> list[bytes]: ...
     def duplicate(self) -> Group: ...
     def split(self, color: int | None, key: int = 0) -> Group | None: ...

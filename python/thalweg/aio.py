@@ -39,7 +39,17 @@ class Worker:
     def __init__(
         self, context: _core.Context, *, polling: bool = False, spin: float | None = None, unexpected_budget: int = 0
     ) -> None:
-        self.core = _core.Worker(context, unexpected_budget=unexpected_budget)
+        self._drive(_core.Worker(context, unexpected_budget=unexpected_budget), polling, spin)
+
+    @classmethod
+    def of(cls, core: _core.Worker, *, polling: bool = False, spin: float | None = None) -> Worker:
+        """Drives a worker that there is, such as a Group's."""
+        self = cls.__new__(cls)
+        self._drive(core, polling, spin)
+        return self
+
+    def _drive(self, core: _core.Worker, polling: bool, spin: float | None) -> None:
+        self.core = core
         self.polling = polling
         self.spin = (20e-6 if polling else 0.0) if spin is None else spin
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -252,13 +262,12 @@ class Worker:
 
     def close(self) -> None:
         """Ends every endpoint without waiting; whatever is awaited on this worker raises ClosedError."""
-        if self.core.closed:
-            return
         watched = [request._token for request in self.core._watched if request._token is not None]
         futures = watched + [future for _, future in self._conditions]
         if self._loop is not None and self._fd >= 0 and not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
-        self.core.close()
+            self._fd = -1
+        self.core.close()  # nothing where its group has ended it
         self._conditions.clear()
         self._endpoints.clear()
         for future in futures:
@@ -502,6 +511,119 @@ class Endpoint:
         await self.close()
 
 
+class Group:
+    """A group's collectives as coroutines of the names and parameters of thalweg.Group's blocking methods.
+
+    The world's context and worker end with it: `async with aio.Group(thalweg.init()) as world`. Groups of one worker share
+    an aio.Worker: worker=world.worker. A cancelled task's collective goes on, and keeps its buffers until it ends.
+    """
+
+    def __init__(self, core: _core.Group, *, worker: Worker | None = None) -> None:
+        if worker is not None and worker.core is not core.worker:
+            raise ValueError("the worker is not the group's")
+        self.core = core
+        self.worker = Worker.of(core.worker) if worker is None else worker
+
+    @property
+    def rank(self) -> int:
+        """This process's number in the group."""
+        return self.core.rank
+
+    @property
+    def size(self) -> int:
+        """Ranks."""
+        return self.core.size
+
+    def endpoint(self, rank: int) -> Endpoint:
+        """The endpoint to a rank. As thalweg.Group.endpoint, which may wait until it is connected."""
+        return self.worker.endpoint(self.core.endpoint(rank))
+
+    async def _end(self, request: _core.Request) -> None:
+        self.worker._kick()
+        return request._value() if request.ended else await self.worker._value(request)
+
+    async def barrier(self, **options: Any) -> None:
+        """Returns when all ranks have called it; options as thalweg.Group.ibarrier."""
+        await self._end(self.core.ibarrier(**options))
+
+    async def broadcast(self, buffer: Any, root: int = 0, **options: Any) -> None:
+        """root's buffer to all others'; options as thalweg.Group.ibroadcast."""
+        await self._end(self.core.ibroadcast(buffer, root, **options))
+
+    async def reduce(self, send: Any, recv: Any = None, op: Any = "sum", root: int = 0, **options: Any) -> None:
+        """As thalweg.Group.reduce; options as ireduce."""
+        await self._end(self.core.ireduce(send, recv, op, root, **options))
+
+    async def allreduce(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
+        """As thalweg.Group.allreduce; options as iallreduce."""
+        await self._end(self.core.iallreduce(send, recv, op, **options))
+
+    async def reduce_scatter(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
+        """As thalweg.Group.reduce_scatter; options as ireduce_scatter."""
+        await self._end(self.core.ireduce_scatter(send, recv, op, **options))
+
+    async def reduce_scatterv(self, send: Any, recv: Any, counts: Any, op: Any = "sum", **options: Any) -> None:
+        """As thalweg.Group.reduce_scatterv; options as ireduce_scatterv."""
+        await self._end(self.core.ireduce_scatterv(send, recv, counts, op, **options))
+
+    async def allgather(self, send: Any, recv: Any, **options: Any) -> None:
+        """As thalweg.Group.allgather; options as iallgather."""
+        await self._end(self.core.iallgather(send, recv, **options))
+
+    async def allgatherv(self, send: Any, recv: Any, counts: Any, offsets: Any = None, **options: Any) -> None:
+        """As thalweg.Group.allgatherv; options as iallgatherv."""
+        await self._end(self.core.iallgatherv(send, recv, counts, offsets, **options))
+
+    async def gather(self, send: Any, recv: Any = None, root: int = 0, **options: Any) -> None:
+        """As thalweg.Group.gather; options as igather."""
+        await self._end(self.core.igather(send, recv, root, **options))
+
+    async def gatherv(
+        self, send: Any, recv: Any = None, counts: Any = None, offsets: Any = None, root: int = 0, **options: Any
+    ) -> None:
+        """As thalweg.Group.gatherv; options as igatherv."""
+        await self._end(self.core.igatherv(send, recv, counts, offsets, root, **options))
+
+    async def scatter(self, send: Any, recv: Any = None, root: int = 0, **options: Any) -> None:
+        """As thalweg.Group.scatter; options as iscatter."""
+        await self._end(self.core.iscatter(send, recv, root, **options))
+
+    async def scatterv(
+        self, send: Any, recv: Any = None, counts: Any = None, offsets: Any = None, root: int = 0, **options: Any
+    ) -> None:
+        """As thalweg.Group.scatterv; options as iscatterv."""
+        await self._end(self.core.iscatterv(send, recv, counts, offsets, root, **options))
+
+    async def alltoall(self, send: Any, recv: Any, **options: Any) -> None:
+        """As thalweg.Group.alltoall; options as ialltoall."""
+        await self._end(self.core.ialltoall(send, recv, **options))
+
+    async def alltoallv(self, send: Any, send_counts: Any, recv: Any, recv_counts: Any, **options: Any) -> None:
+        """As thalweg.Group.alltoallv; options as ialltoallv."""
+        await self._end(self.core.ialltoallv(send, send_counts, recv, recv_counts, **options))
+
+    async def scan(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
+        """As thalweg.Group.scan; options as iscan."""
+        await self._end(self.core.iscan(send, recv, op, **options))
+
+    async def exclusive_scan(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
+        """As thalweg.Group.exclusive_scan; options as iexclusive_scan."""
+        await self._end(self.core.iexclusive_scan(send, recv, op, **options))
+
+    async def __aenter__(self) -> Group:
+        self.worker._attach()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the group; the world with its worker."""
+        self.core.close()
+        if self.core.worker.closed:
+            self.worker.close()
+
+
 class AmMessage:
     """An active message given to its handler. A payload not received is dropped with this object."""
 
@@ -538,4 +660,4 @@ class AmMessage:
         return buffer
 
 
-__all__ = ["AmMessage", "Endpoint", "Listener", "Worker"]
+__all__ = ["AmMessage", "Endpoint", "Group", "Listener", "Worker"]

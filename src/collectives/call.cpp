@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/interrupt.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/direct_run.hpp"
 #include "collectives/run.hpp"
@@ -110,17 +111,25 @@ Status prepare(Collectives& all, Call& call, const tw_collective_options& option
 
 // ------------------------------------------------------------------------------------------------ running
 
+/// The wait is over before the run is: all ranks are told why.
+void end_early(Collectives& all, CollectiveRun& run, const char* name, Status interrupt, uint64_t limit_ns) {
+  const Engine::Guard guard(all.engine());
+  if (is_error(interrupt)) {
+    const uint32_t own = all.group().rank;
+    return all.fail(interrupt, own, std::string(name) + ": rank " + std::to_string(own) + " was interrupted in it");
+  }
+  uint32_t rank = kNoRank;
+  const std::string missing = run.missing(&rank);
+  all.fail(TW_ERR_TIMED_OUT, rank,
+           std::string(name) + ": nothing came from " + missing + " within " + std::to_string(limit_ns / kMillisecond) + " ms");
+}
+
 Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t limit_ns) {
   tw_worker& worker = all.group().worker;
   const auto over = [&] { return run.over(); };
-  if (is_error(worker.wait_until(over, limit_ns))) {
-    const Engine::Guard guard(all.engine());
-    uint32_t rank = kNoRank;
-    const std::string missing = run.missing(&rank);
-    all.fail(
-        TW_ERR_TIMED_OUT, rank,
-        std::string(name) + ": nothing came from " + missing + " within " + std::to_string(limit_ns / kMillisecond) + " ms");
-  }
+  Status interrupt = TW_OK;
+  worker.wait_until([&] { return run.over() || is_error(interrupt = interrupted()); }, limit_ns);
+  if (!run.over()) end_early(all, run, name, interrupt, limit_ns);
   if (!run.over() && is_error(worker.wait_until(over, kGrace))) {
     const Engine::Guard guard(all.engine());
     run.close_peers("it did not give back what a collective, which has failed, was sending to it");

@@ -45,14 +45,15 @@ std::string schedule_text(const Schedule& schedule) {
   return text;
 }
 
-std::string candidates_text(const Collective& collective, const CollectiveCosts& costs) {
+std::string candidates_text(const Collective& collective, const CollectiveCosts& costs, const Algorithm* taken) {
   std::string text;
   for (const Candidate& each : candidates(collective, costs)) {
+    const bool marked = taken != nullptr ? each.algorithm == taken : each.chosen;
     char line[160];
     if (each.why_not != nullptr) {
       std::snprintf(line, sizeof line, "  %-20s %12s  %s\n", each.algorithm->name, "-", each.why_not);
     } else {
-      std::snprintf(line, sizeof line, "%c %-20s %12.1f us\n", each.chosen ? '*' : ' ', each.algorithm->name, each.ns / 1000);
+      std::snprintf(line, sizeof line, "%c %-20s %12.1f us\n", marked ? '*' : ' ', each.algorithm->name, each.ns / 1000);
     }
     text += line;
   }

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "collectives/explain.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -38,6 +40,27 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   return choose(like, costs_);
 }
 
+Status ScheduleCache::pick(const Collective& what, const char* name, const Algorithm** out) {
+  if (name != nullptr) return find_algorithm(what, name, out);
+  *out = choose_for(what);
+  return TW_OK;
+}
+
+Status ScheduleCache::explain(const Collective& what, const char* name, std::string* text) {
+  const Algorithm* algorithm = nullptr;
+  if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
+  *text += candidates_text(what, costs_, algorithm);
+  *text += std::string("chosen: ") + algorithm->name;
+  if (algorithm->write == nullptr) {
+    *text += ", over memory that all ranks map, without messages\n";
+    return TW_OK;
+  }
+  Schedule schedule;
+  algorithm->write(what, &schedule);
+  *text += "; rank " + std::to_string(what.rank) + " does:\n" + schedule_text(schedule);
+  return TW_OK;
+}
+
 Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
   const Algorithm* algorithm = nullptr;
   if (name == nullptr && what.direct) {
@@ -53,12 +76,10 @@ Status ScheduleCache::find(const Collective& what, const char* name, std::shared
       return TW_OK;
     }
   }
-  if (name != nullptr) {
-    if (Status s = find_algorithm(what, name, &algorithm); is_error(s)) return s;
-    if (algorithm->write == nullptr) return TW_OK;
-  } else if (algorithm == nullptr) {
-    algorithm = choose_for(what);
+  if (algorithm == nullptr) {
+    if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
   }
+  if (algorithm->write == nullptr) return TW_OK;
   Schedule schedule;
   algorithm->write(what, &schedule);
   auto made = std::make_shared<const PreparedSchedule>(std::move(schedule));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What moves the copies of an operation on a device: its engines, a kernel of their own, or the persistent kernel.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 namespace thalweg::impl {

@@ -155,6 +155,21 @@ def test_explain(library, transport):
     assert answer["transport"] == ("shm" if transport == "auto" else transport)
 
 
+def test_explain_of_a_collective(library):
+    command = [*COMMAND, "explain", "allreduce", "--size", "1M", "-n", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "allreduce: 262144 elements of 4 bytes, 3 ranks"
+    (chosen,) = (line.split()[1] for line in lines if line.startswith("*"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("chosen: "))
+    assert lines[at].startswith(f"chosen: {chosen};") and lines[at + 1].startswith("0 ")
+    done = subprocess.run([*command, "--algorithm", "ring", "--json"], capture_output=True, text=True, timeout=100)
+    assert "chosen: ring;" in json.loads(done.stdout)["explanation"]
+    done = subprocess.run([*command, "--algorithm", "none"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and "no algorithm none" in done.stderr
+
+
 def test_tune_is_used_and_can_be_switched_off(library, tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "THALWEG_COSTS": ""}
 

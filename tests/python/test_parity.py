@@ -20,6 +20,9 @@ OBJECT = "the object has it"
 ENDS = "dropping the object, close() or release() ends it"
 BUFFER = "the buffer has it"
 GIVEN = "returned"
+REDUCTIONS = ["reduce", "allreduce", "reduce_scatter", "reduce_scatterv", "scan", "exclusive_scan"]
+EXCHANGES = ["allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv"]
+COLLECTIVES = ["barrier", "broadcast", *REDUCTIONS, *EXCHANGES]
 NOT_IN_PYTHON = {
     "tw_version": "thalweg.__version__",
     "tw_version_string": "thalweg.__version__",
@@ -29,6 +32,7 @@ NOT_IN_PYTHON = {
     "tw_memory_kind_name": "memory_query gives the name",
     "tw_worker_context": OBJECT,
     "tw_group_create": "Group.split and duplicate make them of the world; an exchange of one's own takes Window",
+    "tw_group_barrier": "Group.barrier is tw_barrier",
     "tw_group_yield_worker": "the world's worker and context are objects",
     "tw_endpoint_set_user": OBJECT,
     "tw_endpoint_user": OBJECT,
@@ -119,12 +123,17 @@ ARGUMENTS = {
     "tw_window_address": {"address": None},
     "tw_window_remote": {"remote": None},
     "tw_window_bind": {"bound": None},
+    **{f"tw_{name}": {"count": None, "type": "dtype"} for name in COLLECTIVES},  # counts are of the buffers
+    "tw_gatherv": {"send_count": None, "type": "dtype"},
+    "tw_scatterv": {"recv_count": None, "type": "dtype"},
     "tw_group_endpoint": {"endpoint": None},
+    "tw_group_explain": {"type": "dtype", "buffer": None, "size": None},
     "tw_group_exchange": {"group": None, "values": None},
     "tw_group_lost": {"ranks": None, "count": None},
 }
 # Where the functions are.
 CALLS = {
+    **{f"tw_{name}": [f"Group.{name}", f"Group.i{name}"] for name in COLLECTIVES},
     "tw_blocks_create": ["Blocks"],
     "tw_blocks_count": ["Blocks.__len__"],
     "tw_blocks_length": ["Blocks.length"],
@@ -231,6 +240,7 @@ RECEIVES = ["tw_recv", "tw_message_recv", "tw_am_recv"]
 STEPS = ["tw_plan_send", "tw_plan_recv", "tw_plan_put", "tw_plan_get"]
 QUEUED = ["tw_send_on", "tw_recv_on", "tw_put_on", "tw_get_on"]
 BLOCKS = ["tw_put_blocks", "tw_get_blocks"]
+OF_REDUCTIONS = [f"tw_{name}" for name in REDUCTIONS]
 # Fields of option structs: the parameter, and the functions where they mean something; None: Python has it in another way.
 OPTIONS = {
     "tw_op_options": {
@@ -271,6 +281,21 @@ OPTIONS = {
         "signal": ("signal", ["tw_put_blocks"]),
         "signal_value": ("value", ["tw_put_blocks"]),
         "callback": None,
+        "arg": None,
+        "queue": None,  # Request.tell
+        "counter": None,
+        "record": None,
+        "done": None,
+        "done_value": None,
+    },
+    "tw_collective_options": {
+        "flags": ("repeatable", OF_REDUCTIONS),  # TW_COLLECTIVE_REPEATABLE
+        "commutative": ("commutative", OF_REDUCTIONS),
+        "scale": ("scale", OF_REDUCTIONS),
+        "reduce": ("op", OF_REDUCTIONS),
+        "reduce_arg": None,  # of a closure
+        "timeout_ns": ("timeout", [f"tw_{name}" for name in COLLECTIVES]),
+        "callback": None,  # WAITS
         "arg": None,
         "queue": None,  # Request.tell
         "counter": None,
@@ -319,7 +344,7 @@ OPTIONS = {
         "context": "transports",
         "worker": "progress",
         "timeout_ns": "timeout",
-    },  # others' by environment
+    },  # what others have: the environment
 }
 EXTRA = {("tw_plan_copy", "to_layout"), ("tw_queue_create", "stream")}  # of one function only
 FLAGS = {
@@ -482,7 +507,7 @@ def test_python_has_a_function_with_all_its_arguments(function):
     for place in places:
         there = python_parameters(place)
         for in_c, name in wanted(function):
-            if name == "timeout" and is_waiting_form(place) and place.startswith("Endpoint.i"):
+            if name == "timeout" and is_waiting_form(place) and place.startswith(("Endpoint.i", "Group.i")):
                 continue
             names = name.split(" or ")
             if "self" in names and (not there or place.count(".") == 1):

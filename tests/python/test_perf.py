@@ -172,3 +172,39 @@ def test_what_makes_no_sense_is_refused(arguments, words):
     done = perf(*arguments, "--size", "64")
     assert done.returncode == 2
     assert words in done.stderr
+
+
+COLLECTIVES = ["allreduce", "alltoall", "allgather", "reduce_scatter", "bcast", "barrier"]
+
+
+@pytest.mark.parametrize("test", COLLECTIVES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_collectives_are_verified_and_have_both_bandwidths(test, ranks):
+    done = perf(test, "-n", str(ranks), "--size", "12,60000", "--seconds", "0.02")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["size"] for row in rows] == (
+        [0] if test == "barrier" else [4 * (3 if ranks == 3 else 2 if test[-1] != "e" else 3), 60000]
+    )
+    part = {"allreduce": 2 * (ranks - 1) / ranks, "bcast": 1}.get(test, (ranks - 1) / ranks)
+    for row in rows:
+        assert row["verified"] and row["latency_us"]["min"] > 0 and row["figures"]["ranks"] == ranks
+        assert test == "barrier" or row["figures"]["bus_GB/s"] == pytest.approx(row["bandwidth_GBps"] * part, rel=1e-3)
+
+
+@pytest.mark.parametrize("memory", [("emulated:0", "emulated:0"), ("host", "emulated:0"), ("pinned", "huge")])
+def test_collectives_of_several_memories(memory):
+    for test in ("allreduce", "allgather", "bcast"):
+        done = perf(test, "-n", "2", "--size", "6004", "--seconds", "0.01", "--memory", memory[0], "--peer-memory", memory[1])
+        assert done.returncode == 0, done.stderr
+        row = json.loads(done.stdout)
+        assert row["verified"] and row["memory"] == list(memory)
+
+
+def test_a_collective_without_blocking_and_by_name():
+    done = perf("allreduce", "-n", "2", "--size", "65536", "--seconds", "0.02", "--nonblocking", "--algorithm", "ring")
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert row["verified"] and 0 <= row["figures"]["hidden_percent"] <= 100 and row["route"] == "ring"
+    for wrong in (["tag_lat", "--nonblocking"], ["bcast", "--trigger", "queue"], ["bcast", "somewhere"]):
+        assert perf(*wrong).returncode == 2

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "check.hpp"
+#include "collectives.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -315,6 +316,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (o.listen_port >= 0) return serve(o);
+  if (is_collective(o.test)) return run_collective(o, argv);
   if (!can_trigger(o)) return 2;
   if (o.test == "floor") {
     run_floor(o);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "collectives.hpp"
 #include "gpu.hpp"
 
 namespace perf {
@@ -37,6 +38,10 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
         daxpy                              y += a * x, with x in the other process's memory and read in place; beside it a get.
                                            By the CPU, or where one of them is on a GPU by a kernel, with a copy kernel beside
         floor                              what this machine allows: cache line, memcpy, process_vm_readv, raw TCP
+        allreduce alltoall allgather       collectives of float32 among -n processes, or all that a launcher has started: the
+        reduce_scatter bcast barrier       slowest rank's time, and bandwidths as NCCL's tests define them: --size is of the longer
+                                           buffer of a rank, [GB/s] size over time, bus: times 2(n-1)/n for allreduce, 1 for
+                                           bcast, (n-1)/n else
         tune                               measures this machine's costs and keeps them: routes are chosen by them
         tune --check                       keeps nothing: every way by force beside the choice, and predictions beside times, for
                                            shm, tcp and device memory; --paths shm,tcp,device-device,... (all), --rounds N (3).
@@ -52,6 +57,11 @@ Options
   --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
                                 cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host)
   --peer-memory ...             of the other process's buffers (as --memory)
+  -n N                          processes of a collective's test, each pinned to a core; a device in --memory without a number is
+                                the rank's own; --peer-memory is that of all but rank 0 (2)
+  --nonblocking                 collectives: with a request; figure hidden: how much of the shorter one of the collective and a
+                                computation that takes as long is hidden where the one goes on during the other
+  --algorithm NAME              collectives: by force (thalweg explain has the names)
   --trigger host|queue|graph|kernel     host, queue, graph: start prepared plans, by the host, in the order of a queue (a stream
                                 of the buffers' device, or a thread where they are host memory), or captured once and
                                 replayed; for put_lat, tag_lat (a channel) and all tests of plans (default there: host).
@@ -182,6 +192,10 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->memory[name == "--peer-memory"] = value;
     return true;
   }
+  if (name == "--algorithm") {
+    o->algorithm = value;
+    return true;
+  }
   if (name == "--paths") {
     std::istringstream names(value);
     for (std::string one; std::getline(names, one, ',');) o->paths.push_back(one);
@@ -190,7 +204,21 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
   double number = std::strtod(value.c_str(), nullptr);
   if (name == "--seconds") return (o->seconds = number) > 0 || refuse("--seconds wants a positive number");
   if (number < 1 || number > 65536) return refuse(name + " wants a number from 1 to 65536");
-  (name == "--window" ? o->window : name == "--rounds" ? o->rounds : o->threads) = static_cast<unsigned>(number);
+  unsigned& to = name == "--window" ? o->window : name == "--rounds" ? o->rounds : name == "-n" ? o->ranks : o->threads;
+  to = static_cast<unsigned>(number);
+  return true;
+}
+
+/// What tests of collectives have no use for.
+bool check_collective(const Options& o) {
+  if (!is_collective(o.test)) {
+    return (!o.nonblocking && o.algorithm.empty()) || refuse("--nonblocking and --algorithm are for collectives");
+  }
+  if (!o.host.empty() || o.listen_port >= 0)
+    return refuse("processes of collectives are started here, by -n, or on several machines by srun or mpirun");
+  if (o.trigger != Trigger::call) return refuse("collectives are not triggered by queues, graphs and kernels yet");
+  if (o.layout || o.threads != 1 || o.sleep || o.transport == "self")
+    return refuse("--layout, --threads, --sleep and --transport self are not for collectives");
   return true;
 }
 
@@ -220,9 +248,10 @@ const char* trigger_name(Trigger trigger) {
 
 const std::vector<const char*>& test_names() {
   static const std::vector<const char*> names = {
-      "tag_lat", "tag_bw",  "tag_bibw",   "tag_rate",  "am_lat",      "am_bw",     "am_rate",    "put_lat",
-      "put_bw",  "get_lat", "get_bw",     "bytes_lat", "bytes_bw",    "blocks_bw", "atomic_lat", "atomic_rate",
-      "overlap", "daxpy",   "signal_lat", "chain",     "strided_put", "floor",     "tune"};
+      "tag_lat",  "tag_bw",    "tag_bibw",       "tag_rate",  "am_lat",      "am_bw",     "am_rate",    "put_lat",
+      "put_bw",   "get_lat",   "get_bw",         "bytes_lat", "bytes_bw",    "blocks_bw", "atomic_lat", "atomic_rate",
+      "overlap",  "daxpy",     "signal_lat",     "chain",     "strided_put", "floor",     "tune",       "allreduce",
+      "alltoall", "allgather", "reduce_scatter", "bcast",     "barrier"};
   return names;
 }
 
@@ -260,6 +289,10 @@ bool parse(int argc, char** argv, Options* out) {
       out->check = true;
       continue;
     }
+    if (a == "--nonblocking") {
+      out->nonblocking = true;
+      continue;
+    }
     if (a == "--reuse") {
       out->reuse = true;
       continue;
@@ -273,10 +306,10 @@ bool parse(int argc, char** argv, Options* out) {
       if (i + 1 < argc && argv[i + 1][0] >= '0' && argv[i + 1][0] <= '9') out->listen_port = std::atoi(argv[++i]);
       continue;
     }
-    if (a.rfind("--", 0) == 0) {
-      static const char* known[] = {"--size",    "--layout",     "--transport", "--memory",   "--peer-memory",
-                                    "--seconds", "--window",     "--threads",   "--progress", "--trigger",
-                                    "--waits",   "--persistent", "--way",       "--paths",    "--rounds"};
+    if (a.rfind("--", 0) == 0 || a == "-n") {
+      static const char* known[] = {"--size",   "--layout",  "--transport", "--memory",  "--peer-memory", "--seconds",
+                                    "--window", "--threads", "--progress",  "--trigger", "--waits",       "--persistent",
+                                    "--way",    "--paths",   "--rounds",    "-n",        "--algorithm"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");
@@ -300,7 +333,7 @@ bool parse(int argc, char** argv, Options* out) {
   one_sided |= out->trigger == Trigger::kernel;  // device code reaches what is mapped
   if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
   if (out->memory[1].empty()) out->memory[1] = out->memory[0];
-  if (!check_kernels(out)) return false;
+  if (!check_collective(*out) || !check_kernels(out)) return false;
   if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
                       out->test == "signal_lat" || out->test == "chain" || out->test == "strided_put" || out->test == "daxpy" ||
                       out->test == "floor"))

@@ -43,6 +43,9 @@ struct Options {
   bool check = false;              // of tune: save no measurement, but check the choices
   unsigned rounds = 3;             // ... how often all ways take turns
   std::vector<std::string> paths;  // ... those; empty: all that there are
+  unsigned ranks = 2;              // of a collective's test
+  bool nonblocking = false;        // ... with a request, and what a computation hides of it
+  std::string algorithm;           // ... by name; empty: the predicted one
   int inherited = -1;              // the started process: descriptor to the starter
 };
 

@@ -2,38 +2,15 @@
 // Does a transfer overlap with its receiver's computation? Rank 0 receives and computes for as long as a transfer takes;
 // what the two take together, less the longer of them, is what could not be hidden. Of tagged messages three times: the
 // sender progresses meanwhile; it computes, too, and the receive was posted first; the same, and the send was posted first.
-#include <algorithm>
 #include <utility>
 
 #include "buffers.hpp"
+#include "computation.hpp"
 #include "starter.hpp"
 #include "tests.hpp"
 
 namespace perf {
 namespace {
-
-/// Arithmetic that touches no memory: each step waits for the one before.
-void compute(uint64_t steps) {
-  uint64_t x = steps;
-  for (uint64_t i = 0; i < steps; ++i) {
-    x = x * 6364136223846793005u + 1442695040888963407u;
-    asm volatile("" : "+r"(x));  // neither left out nor done at once
-  }
-}
-
-double seconds_of(uint64_t steps) {
-  const uint64_t start = now_ns();
-  compute(steps);
-  return static_cast<double>(now_ns() - start) / 1e9;
-}
-
-/// The steps that take this long, by the fastest of some trials.
-uint64_t steps_for(double seconds) {
-  constexpr uint64_t kTrial = 100000;
-  double trial = seconds_of(kTrial);
-  for (int i = 0; i < 9; ++i) trial = std::min(trial, seconds_of(kTrial));
-  return std::max<uint64_t>(1, static_cast<uint64_t>(seconds / trial * kTrial));
-}
 
 /// One receive of rank 0: begin() on both ranks, where rank 1 sends, and end() on both.
 class Way {
@@ -148,7 +125,7 @@ Hidden measure_way(Pair& p, const Order& order, Way& way, const Case& how) {
   for (uint64_t i = 0; i < order.iterations; ++i) alone.push_back(seconds_of(steps));
   p.sync();
   const double computation = percentile(alone, 50), both = percentile(receive_and_compute(p, order, way, how, steps), 50);
-  if (p.rank == 0) h.percent = 100 * std::clamp((transfer + computation - both) / std::min(transfer, computation), 0.0, 1.0);
+  if (p.rank == 0) h.percent = hidden_percent(transfer, computation, both);
   return h;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``thalweg explain``: which way an operation takes between two processes here, and why."""
+"""``thalweg explain``: which way an operation takes between two processes here, or a collective among several, and why."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from . import native
 from .sizes import parse_size
 
 HELP = """Explains the route of one operation between two processes of this machine: every candidate protocol, its
-predicted cost, and why the losers lost. Starts the second process itself.
+predicted cost, and why the losers lost. Starts the second process itself. Of a collective: every algorithm with the time that is
+predicted for it among -n ranks of this machine, and what rank 0 does by the one that is taken.
 
 Examples: [bold]thalweg explain send 64K[/bold], [bold]thalweg explain put 1M --transport tcp[/bold],
-[bold]thalweg explain send 1M --measure[/bold]."""
+[bold]thalweg explain send 1M --measure[/bold], [bold]thalweg explain allreduce --size 1M -n 8[/bold]."""
 
 
 class Verb(str, enum.Enum):
@@ -26,6 +27,13 @@ class Verb(str, enum.Enum):
 
     send, put, get, am, bytes, atomic = "send", "put", "get", "am", "bytes", "atomic"
     put_blocks, get_blocks = "put_blocks", "get_blocks"
+    # Collectives, as tw_group_explain names them.
+    barrier, broadcast, reduce, allreduce = "barrier", "broadcast", "reduce", "allreduce"
+    reduce_scatter, allgather, gather, scatter = "reduce_scatter", "allgather", "gather", "scatter"
+    alltoall, scan, exclusive_scan = "alltoall", "scan", "exclusive_scan"
+
+
+POINT_TO_POINT = {"send", "put", "get", "am", "bytes", "atomic", "put_blocks", "get_blocks"}
 
 
 class Transport(str, enum.Enum):
@@ -41,16 +49,26 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     verb: Annotated[Verb, typer.Argument(help="The operation.")],
-    size: Annotated[str, typer.Argument(help="Bytes; K, M and G are understood.")],
+    size: Annotated[
+        str | None,
+        typer.Argument(help="Bytes; K, M and G are understood. Of a collective: a rank's longer buffer, of float32."),
+    ] = None,
+    named_size: Annotated[str | None, typer.Option("--size", help="The same as the argument.")] = None,
+    ranks: Annotated[int, typer.Option("-n", "--count", min=1, max=4096, help="Ranks of a collective.")] = 2,
+    algorithm: Annotated[str | None, typer.Option(help="Of a collective: the schedule by this one.")] = None,
+    repeatable: Annotated[bool, typer.Option(help="Of a collective: where the same input has to give the same bits.")] = False,
     transport: Annotated[Transport, typer.Option(help="Only this transport; auto: the cheapest reachable.")] = Transport.auto,
     measure: Annotated[
         bool, typer.Option(help="Runs every possible way by force, and the choice, and says what they took.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object with the text in it.")] = False,
 ) -> None:
-    """Prints tw_endpoint_explain."""
+    """Prints tw_endpoint_explain, or tw_group_explain."""
     try:
-        length = parse_size(size)
+        length = length_of(verb, size, named_size)
+        if verb.value not in POINT_TO_POINT:
+            explain_collective(verb, length, ranks, transport, {"algorithm": algorithm, "repeatable": repeatable}, json)
+            return
         used, texts = ask_many(verb.value, [length], None if transport is Transport.auto else transport.value)
         text = texts[length]
         measured = measured_ways(verb.value, used, length) if measure else []
@@ -64,6 +82,29 @@ def explain(
     typer.echo(text.rstrip("\n"))
     for one in measured:
         typer.echo(f"measured {one['microseconds']:12.2f} us  {one['route']}  ({one['way']})")
+
+
+def length_of(verb: Verb, size: str | None, named: str | None) -> int:
+    """By either argument; a barrier has none."""
+    given = size if size is not None else named
+    if given is None and verb is not Verb.barrier:
+        raise ValueError("how many bytes? Give SIZE or --size SIZE, such as 1M")
+    return parse_size(given) if given is not None else 0
+
+
+def explain_collective(
+    verb: Verb, length: int, ranks: int, transport: Transport, options: dict[str, object], json: bool
+) -> None:
+    """Prints tw_group_explain of a group that is made for it."""
+    from .explain_group import explain_group
+
+    if transport is Transport.self:
+        raise ValueError("a collective has several processes: --transport shm or tcp")
+    text = explain_group(verb.value, length, ranks, None if transport is Transport.auto else transport.value, options)
+    if json:
+        typer.echo(json_module.dumps({"verb": verb.value, "size": length, "ranks": ranks, "explanation": text}))
+    else:
+        typer.echo(text.rstrip("\n"))
 
 
 def measured_ways(verb: str, transport: str, size: int) -> list[dict[str, object]]:

@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of test_collectives.py: the functions that it runs by name, each against references of NumPy's."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import thalweg
+from thalweg import aio
+
+FOLDS = {
+    "sum": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+FLOATS = ["float16", "float32", "float64"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8"]
+COUNTS = [0, 1, 7, 1001, 70_003]
+
+
+def inputs(world, count, dtype, seed=0):
+    """All ranks' random elements: small integers, so that sums of floats are exact."""
+    random = np.random.default_rng([seed, count])
+    if dtype == "bool":
+        return random.integers(0, 2, (world.size, count)).astype(bool)
+    low = 0 if dtype == "uint8" else -4
+    return random.integers(low, 5, (world.size, count)).astype(dtype)
+
+
+def fold(op, rows):
+    """The rows' reduction in their type."""
+    with np.errstate(all="ignore"):
+        result = rows[0].copy()
+        for row in rows[1:]:
+            result = FOLDS[op](result, row).astype(rows.dtype)
+    return result
+
+
+class Guarded:
+    """An array with bytes around it that nobody may touch."""
+
+    def __init__(self, count, dtype):
+        item = np.dtype(dtype).itemsize
+        self.whole = np.full(count * item + 128, 0xA5, np.uint8)
+        self.array = self.whole[64 : 64 + count * item].view(dtype)
+
+    def check(self, expected):
+        np.testing.assert_array_equal(self.array, expected)
+        assert (self.whole[:64] == 0xA5).all() and (self.whole[-64:] == 0xA5).all()
+
+
+def check_reductions(world):
+    for dtype in [*FLOATS, *INTEGERS]:
+        for op in FOLDS if dtype in INTEGERS else ["sum", "product", "min", "max"]:
+            for count in COUNTS if op == "sum" else [1001]:
+                rows = inputs(world, count, dtype)
+                expected, mine = fold(op, rows), rows[world.rank]
+                got = Guarded(count, dtype)
+                world.allreduce(mine, got.array, op)
+                got.check(expected)
+                np.testing.assert_array_equal(mine, rows[world.rank])
+                got.array[:] = mine
+                world.allreduce(got.array, op=op)
+                got.check(expected)
+
+
+def check_bool(world):
+    for op, together in [("or", np.any), ("and", np.all)]:
+        rows = inputs(world, 333, "bool")
+        got = Guarded(333, "bool")
+        world.allreduce(rows[world.rank], got.array, op)
+        got.check(together(rows, axis=0))
+
+
+def check_roots(world):
+    for root in range(world.size):
+        rows = inputs(world, 515, "float32", root)
+        mine, expected = rows[world.rank], fold("sum", rows)
+        here = world.rank == root
+        got = Guarded(515, "float32")
+        before = got.array.copy()
+        world.reduce(mine, got.array if here else None, root=root)
+        got.check(expected if here else before)
+        in_place = mine.copy()
+        world.reduce(in_place, root=root)
+        np.testing.assert_array_equal(in_place, expected if here else mine)
+        buffer = mine.copy()
+        world.broadcast(buffer, root)
+        np.testing.assert_array_equal(buffer, rows[root])
+        flat = np.zeros(rows.size, "float32") if here else None
+        world.gather(mine, flat, root)
+        if here:
+            np.testing.assert_array_equal(flat, rows.ravel())
+            flat[:] = 0
+            flat.reshape(rows.shape)[root] = mine
+        world.gather(None if here else mine, flat, root)
+        if here:
+            np.testing.assert_array_equal(flat, rows.ravel())
+        part = np.zeros(515, "float32")
+        world.scatter(flat, part, root)
+        np.testing.assert_array_equal(part, mine)
+        part[:] = 0
+        world.scatter(flat, None if here else part, root)
+        assert here or (part == mine).all()
+
+
+def check_shares(world):
+    n, me = world.size, world.rank
+    for count in [1, 129, 9000]:
+        rows = inputs(world, n * count, "int32")
+        parts = rows.reshape(n, n, count)
+        got = Guarded(count, "int32")
+        world.reduce_scatter(rows[me].copy(), got.array, "max")
+        got.check(fold("max", rows).reshape(n, count)[me])
+        whole = rows[me].copy()
+        world.reduce_scatter(whole, op="sum")
+        np.testing.assert_array_equal(whole[:count], fold("sum", rows).reshape(n, count)[me])
+        got = Guarded(n * count, "int32")
+        world.allgather(parts[me, 0].copy(), got.array)
+        got.check(parts[:, 0].ravel())
+        got.array[:] = 0
+        got.array.reshape(n, count)[me] = parts[me, 1 % n]
+        world.allgather(None, got.array)
+        got.check(parts[:, 1 % n].ravel())
+        got = Guarded(n * count, "int32")
+        world.alltoall(rows[me].copy(), got.array)
+        got.check(parts[:, me].ravel())
+        got.array[:] = rows[me]
+        world.alltoall(None, got.array)
+        got.check(parts[:, me].ravel())
+        got = Guarded(n * count, "int32")
+        world.scan(rows[me].copy(), got.array)
+        got.check(fold("sum", rows[: me + 1]))
+        got.array[:] = 77
+        world.exclusive_scan(rows[me].copy(), got.array)
+        got.check(fold("sum", rows[:me]) if me else np.full(n * count, 77, "int32"))
+
+
+def check_v(world):
+    n, me = world.size, world.rank
+    counts = [3 * i + (0 if i == 1 else 5) for i in range(n)]
+    ends = np.cumsum(counts)
+    total, begins = int(ends[-1]), [int(end - count) for end, count in zip(ends, counts, strict=True)]
+    rows = inputs(world, total, "float64")
+    mine = rows[me, : counts[me]].copy()
+    joined = np.concatenate([rows[i, : counts[i]] for i in range(n)])
+    got = Guarded(total, "float64")
+    world.allgatherv(mine, got.array, counts)
+    got.check(joined)
+    apart = np.full(total + n, -9.0)
+    world.allgatherv(mine, apart, counts, [begin + i for i, begin in enumerate(begins)])
+    for i in range(n):
+        np.testing.assert_array_equal(apart[begins[i] + i :][: counts[i]], rows[i, : counts[i]])
+    root = n - 1
+    whole = np.zeros(total) if me == root else None
+    world.gatherv(mine, whole, counts if me == root else None, root=root)
+    assert me != root or (whole == joined).all()
+    part = np.zeros(counts[me])
+    world.scatterv(whole, part, counts if me == root else None, root=root)
+    np.testing.assert_array_equal(part, mine)
+    got = Guarded(counts[me], "float64")
+    world.reduce_scatterv(rows[me].copy(), got.array, counts)
+    got.check(fold("sum", rows)[begins[me] :][: counts[me]])
+    matrix = [[(i * 7 + j * 3) % 11 for j in range(n)] for i in range(n)]
+    send = np.concatenate([np.full(matrix[me][j], 100 * me + j, "int16") for j in range(n)])
+    recv = Guarded(sum(matrix[i][me] for i in range(n)), "int16")
+    world.alltoallv(send, matrix[me], recv.array, [matrix[i][me] for i in range(n)])
+    recv.check(np.concatenate([np.full(matrix[i][me], 100 * i + me, "int16") for i in range(n)]))
+
+
+def check_operations(world):
+    rows = inputs(world, 257, "float32")
+    got = Guarded(257, "float32")
+    world.allreduce(rows[world.rank], got.array, "average")
+    np.testing.assert_allclose(got.array, rows.mean(axis=0), rtol=1e-6)
+    world.allreduce(rows[world.rank], got.array, "scaled_sum", scale=0.5)
+    np.testing.assert_allclose(got.array, rows.sum(axis=0) * 0.5, rtol=1e-6)
+    world.allreduce(rows[world.rank], got.array, np.maximum)
+    got.check(rows.max(axis=0))
+
+    def last(lower, higher):
+        lower[:] = higher
+
+    world.allreduce(rows[world.rank], got.array, last, commutative=False)
+    got.check(rows[-1])
+    random = np.random.default_rng(world.rank).standard_normal(5000).astype("float32")
+    first, second = np.empty_like(random), np.empty_like(random)
+    world.allreduce(random, first, repeatable=True)
+    world.allreduce(random, second, repeatable=True)
+    assert first.tobytes() == second.tobytes()
+    world.allreduce(rows[world.rank], got.array, algorithm="ring")
+    got.check(rows.sum(axis=0))
+
+
+def check_short_floats(world):
+    import ml_dtypes
+
+    for name in ["bfloat16", "float8_e4m3fn", "float8_e5m2"]:
+        dtype = getattr(ml_dtypes, name)
+        rows = (inputs(world, 300, "int8") % 2).astype(dtype)
+        got = np.zeros(300, dtype)
+        world.allreduce(rows[world.rank], got, "max")
+        np.testing.assert_array_equal(got.astype("float32"), rows.astype("float32").max(axis=0))
+        raw = bytearray(rows[world.rank].tobytes())
+        world.allreduce(raw, op="sum", dtype=name)
+        np.testing.assert_array_equal(np.frombuffer(raw, dtype).astype("float32"), rows.astype("float32").sum(axis=0))
+
+
+def check_torch(world):
+    import torch
+
+    for dtype in [torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2, torch.int64]:
+        mine = torch.full((3, 5), world.rank % 2, dtype=dtype)
+        got = torch.zeros((3, 5), dtype=dtype)
+        world.allreduce(mine, got, "max")
+        assert (got.float() == min(1, world.size - 1)).all(), (dtype, got)
+
+
+def check_devices(world):
+    count = 4099
+    place = f"emulated:{world.rank % 2}"
+    rows = inputs(world, count, "float32")
+    mine = thalweg.Memory.allocate(world.context, 4 * count, place=place)
+    got = thalweg.Memory.allocate(world.context, 4 * count, place=place)
+    host = np.empty(count, "float32")
+    thalweg.copy(world.context, mine, rows[world.rank])
+    world.allreduce(mine, got, dtype="float32")
+    thalweg.copy(world.context, host, got)
+    np.testing.assert_array_equal(host, fold("sum", rows))
+    world.broadcast(mine if world.rank == 0 else host, 0, dtype="float32")  # of several kinds of memory
+    if world.rank != 0:
+        np.testing.assert_array_equal(host, rows[0])
+    try:
+        world.allreduce(mine, host, dtype="float32")
+    except thalweg.Unsupported as error:
+        assert "device" in str(error)
+    else:
+        raise AssertionError("one buffer on a device, one on the host")
+
+
+def check_requests(world):
+    rows = [inputs(world, 999, "int64", seed) for seed in range(8)]
+    got = [np.zeros(999, "int64") for _ in rows]
+    requests = [world.iallreduce(row[world.rank].copy(), to) for row, to in zip(rows, got, strict=True)]
+    requests.append(world.ibarrier())
+    gc.collect()
+    for request in reversed(requests):
+        assert request.wait(20) is None
+    for row, to in zip(rows, got, strict=True):
+        np.testing.assert_array_equal(to, fold("sum", row))
+    world.iallreduce(rows[0][world.rank].copy(), got[0])  # dropped: it goes on
+    world.barrier()
+
+
+def check_coroutines(world):
+    async def main():
+        group = aio.Group(world)
+        rows = inputs(world, 4000, "float32")
+        got = [np.zeros(4000, "float32") for _ in range(4)]
+        await asyncio.gather(*(group.allreduce(rows[world.rank], to) for to in got))
+        for to in got:
+            np.testing.assert_array_equal(to, fold("sum", rows))
+        all_ranks = np.zeros(group.size, "int32")
+        await group.allgather(np.array([group.rank], "int32"), all_ranks)
+        assert all_ranks.tolist() == list(range(group.size))
+        await group.barrier()
+        group.close()
+        assert world.closed and world.worker.closed
+
+    asyncio.run(main())
+
+
+def raised(kind, text, call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        assert text in str(error), error
+        return
+    raise AssertionError(f"not raised: {kind} {text}")
+
+
+def check_errors(world):
+    n = world.size
+    floats, wrong = np.zeros(6 * n, "float32"), np.zeros(6 * n, "int32")
+    invalid, bad = thalweg.InvalidError, thalweg.Unsupported
+    raised(invalid, "different types", world.allreduce, floats, wrong)
+    raised(invalid, "instead of", world.allreduce, floats, floats[:3].copy())
+    raised(invalid, "no operation 'plus'", world.allreduce, floats, op="plus")
+    raised(invalid, "no type 'complex64'", world.allreduce, np.zeros(3, "complex64"))
+    raised(invalid, "no dtype", world.allreduce, bytearray(8))
+    raised(invalid, "no rank", world.broadcast, floats, n)
+    raised(invalid, "read-only", world.allreduce, floats, bytes(4 * floats.size), dtype="float32")
+    raised(bad, "contiguous", world.allreduce, np.zeros((8, 8), "float32")[:, ::2])
+    raised(TypeError, "function of two arrays", world.allreduce, floats, op=3)
+    raised(TypeError, "timeout", world.allreduce, floats, None, "sum", 3)
+    raised(invalid, "entries", world.allgatherv, floats[:1].copy(), floats, [1] * (n + 1))
+    raised(invalid, "reach to", world.allgatherv, floats[:7].copy(), floats, [7] * n)
+    raised(invalid, "algorithm", world.allreduce, floats, algorithm="none such")
+    raised(invalid, "overlap", world.allreduce, floats[:-1], floats[1:])
+    if n > 1:
+        raised(invalid, "evenly", world.allgather, floats, np.zeros(n + 1, "float32"))
+    world.barrier()  # the group goes on
+
+    def fails(_lower, _higher):
+        raise KeyError("of the function")
+
+    for blocking in [True, False]:
+        try:
+            if blocking:
+                world.allreduce(floats, op=fails)
+            else:
+                world.iallreduce(floats, op=fails).wait(20)
+        except KeyError as error:
+            assert "of the function" in str(error)
+    world.barrier()
+
+
+def check_loss(world):
+    world.barrier()
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    buffer = np.ones(100_000, "float32")
+    begin = time.monotonic()
+    try:
+        while True:
+            world.allreduce(buffer, op="max")
+    except thalweg.PeerLost as error:
+        assert "rank 1" in str(error), error
+    assert time.monotonic() - begin < 5
+    raised(thalweg.PeerLost, "rank 1", world.barrier)
+
+
+def check_timeout(world):
+    world.barrier()
+    if world.rank == 0:
+        raised(thalweg.TimedOut, "rank 1", world.barrier, timeout=0.3)
+    else:
+        time.sleep(1)
+        raised(thalweg.TimedOut, "rank", world.barrier)
+
+
+def check_interrupt(world):
+    world.barrier()
+    if world.rank == 0:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            world.allreduce(np.ones(5))
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("not interrupted")
+        raised(thalweg.Canceled, "rank 0 was interrupted", world.barrier)
+    else:
+        time.sleep(0.6)
+        raised(thalweg.Canceled, "rank 0 was interrupted", world.allreduce, np.ones(5))
+
+
+if __name__ == "__main__":
+    if sys.argv[-1] == "loss":  # the launcher ends all when its own child is killed
+        if child := os.fork():
+            os.waitpid(child, 0)
+            sys.exit(0)
+    world = thalweg.init(timeout=30)
+    for name in sys.argv[1:]:
+        globals()["check_" + name](world)
+    if not world.closed and sys.argv[-1] not in ("loss", "timeout", "interrupt"):
+        world.barrier()
+        world.close()
+    print("good")

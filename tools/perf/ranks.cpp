@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks.hpp"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace perf {
+namespace {
+
+constexpr char kFolder[] = "/tmp/thalweg-perf-";
+
+/// By a thalweg-perf: its processes are pinned, where a launcher binds its own.
+bool started_by_perf() {
+  const char* const store = std::getenv("THALWEG_STORE");
+  return store != nullptr && std::strncmp(store, "file:", 5) == 0 && std::strncmp(store + 5, kFolder, sizeof kFolder - 1) == 0;
+}
+
+bool launched() {
+  for (const char* name : {"THALWEG_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
+}
+
+}  // namespace
+
+void Ranks::start_others(unsigned count, char** argv) {
+  folder_ = std::string(kFolder) + "XXXXXX";
+  if (::mkdtemp(folder_.data()) == nullptr) die("mkdtemp", TW_ERR_IO);
+  ::setenv("THALWEG_STORE", ("file:" + folder_ + "/store").c_str(), 1);
+  ::setenv("THALWEG_SIZE", std::to_string(count).c_str(), 1);
+  for (unsigned i = 1; i < count; ++i) {
+    ::setenv("THALWEG_RANK", std::to_string(i).c_str(), 1);
+    const pid_t child = ::fork();
+    if (child < 0) die("fork", TW_ERR_IO);
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::execv("/proc/self/exe", argv);
+      _exit(127);
+    }
+    children_.push_back(child);
+  }
+  ::setenv("THALWEG_RANK", "0", 1);
+}
+
+Ranks::Ranks(const Options& o, char** argv) {
+  if (!launched() && o.ranks > 1) start_others(o.ranks, argv);
+  const std::string transports = o.transport == "auto" ? "" : "self," + o.transport;
+  tw_context_options c = TW_CONTEXT_OPTIONS_INIT;
+  c.tls = o.tls;
+  if (!transports.empty()) c.transports = transports.c_str();
+  tw_worker_options w = TW_WORKER_OPTIONS_INIT;
+  if (o.progress_thread) w.progress = TW_PROGRESS_THREAD;
+  tw_init_options init = TW_INIT_OPTIONS_INIT;
+  init.context = &c;
+  init.worker = &w;
+  must(tw_init(&init, &group), "tw_init");
+  context = tw_group_context(group);
+  rank = tw_group_rank(group);
+  size = tw_group_size(group);
+  // Behind tw_init: the first context of a machine measures costs on two cores. A progress thread would share the core.
+  if (started_by_perf() && !o.progress_thread) pin_to_core(rank);
+}
+
+int Ranks::end() {
+  barrier();
+  must(tw_group_destroy(group), "tw_group_destroy");
+  int code = 0;
+  for (const int child : children_) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    code = std::max(code, WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+  }
+  if (folder_.empty()) return code;
+  ::unlink((folder_ + "/store").c_str());
+  ::rmdir(folder_.c_str());
+  return code;
+}
+
+double Ranks::agree(double mine) const {
+  std::vector<double> all(size);
+  must(tw_group_exchange(group, &mine, sizeof mine, all.data()), "tw_group_exchange");
+  return all[0];
+}
+
+double Ranks::largest(double mine) const { return slowest({mine})[0]; }
+
+std::vector<double> Ranks::slowest(const std::vector<double>& mine) const {
+  std::vector<double> all(mine.size() * size), most = mine;
+  must(tw_group_exchange(group, mine.data(), mine.size() * sizeof(double), all.data()), "tw_group_exchange");
+  for (size_t i = 0; i < all.size(); ++i) most[i % mine.size()] = std::max(most[i % mine.size()], all[i]);
+  return most;
+}
+
+bool Ranks::all(bool mine) const { return largest(mine ? 0 : 1) == 0; }
+
+std::string Ranks::transport() const {
+  tw_endpoint* endpoint = nullptr;
+  must(tw_group_endpoint(group, (rank + 1) % size, &endpoint), "tw_group_endpoint");
+  return tw_endpoint_transport(endpoint);
+}
+
+}  // namespace perf
