@@ -70,8 +70,6 @@ TW_CHECKED tw_status tw_group_endpoint(tw_group *group, uint32_t rank, tw_endpoi
 /** Collective, a tw_exchange whose argument is the tw_group: values[i * length] becomes rank i's `mine`. For set-up: at most 16 MiB in
  *  all; each rank uses a few connections. */
 TW_CHECKED tw_status tw_group_exchange(void *group, const void *mine, size_t length, void *values);
-/** Collective: returns when all ranks have called it. */
-TW_CHECKED tw_status tw_group_barrier(tw_group *group);
 
 /** Collective: the same ranks, whose collectives are apart from those of `group`. */
 TW_CHECKED tw_status tw_group_duplicate(tw_group *group, tw_group **duplicate);

@@ -135,6 +135,4 @@ Status exchange(tw_group& group, const void* mine, size_t length, void* values) 
   return Exchange(group, length).run(mine, values);
 }
 
-Status barrier(tw_group& group) { return exchange(group, nullptr, 0, nullptr); }
-
 }  // namespace thalweg::impl

@@ -167,7 +167,7 @@ TEST(World, WrongArguments) {
     EXPECT_EQ(tw_group_endpoint(world.get(), 2, &endpoint), TW_ERR_INVALID);
     EXPECT_EQ(tw_group_split_by(world.get(), 17, 0, &part), TW_ERR_INVALID);
     EXPECT_EQ(tw_group_split(world.get(), 0, 0, nullptr), TW_ERR_INVALID);
-    EXPECT_EQ(tw_group_barrier(nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_barrier(nullptr, nullptr, nullptr), TW_ERR_INVALID);
     world.barrier();
   });
   EXPECT_EQ(tw_init(nullptr, nullptr), TW_ERR_INVALID);
