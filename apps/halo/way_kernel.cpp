@@ -33,9 +33,7 @@ std::vector<Route> routes_of(const Cube& cube) {
 class Direct : public Way {
  public:
   Direct(apps::Ranks& ranks, Cube& cube, const std::string& place)
-      : routes_(routes_of(cube)),
-        window_(ranks.group.window(cube.memory())),
-        bound_(window_.bind(place.c_str())) {}
+      : routes_(routes_of(cube)), window_(ranks.group.window(cube.memory())), bound_(window_.bind(place.c_str())) {}
 
  protected:
   std::vector<Route> routes_;

@@ -28,8 +28,7 @@ Neighbour neighbour_of(const Field& field, const apps::Move& send, const Triple&
 }  // namespace
 
 Reach::Reach(apps::Ranks& ranks, const Field& field, const Triple& decomposition, const std::string& place)
-    : window_(ranks.group.window(field.memory())),
-      bound_(window_.bind(place.c_str())) {
+    : window_(ranks.group.window(field.memory())), bound_(window_.bind(place.c_str())) {
   for (const apps::Move& send : moves_of(field.block(), decomposition).sends) {
     neighbours_.push_back(neighbour_of(field, send, decomposition));
   }

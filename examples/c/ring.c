@@ -28,7 +28,7 @@ int main(void) {
     if (sum != (unsigned long)size * (size + 1) / 2) must(TW_ERR_PROTOCOL, "the sum is wrong");
     printf("ring: %u ranks, each added its number: %lu\n", size, sum);
   }
-  must(tw_group_barrier(world), "tw_group_barrier");
+  must(tw_barrier(world, NULL, NULL), "tw_barrier");
   must(tw_group_destroy(world), "tw_group_destroy");
   return 0;
 }

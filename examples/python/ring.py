@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ring: however many processes there are, whatever started them (``thalweg run -n 4 ring.py``, mpirun, torchrun, nothing): one line
+"""ring: however many processes there are, whatever started them (``thalweg run -n 4 ring.py``, mpirun, torchrun): one line
 makes them a group. A number goes around, and every rank adds its own."""
 
 import numpy as np

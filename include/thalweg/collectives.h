@@ -7,6 +7,10 @@
  * counter, record or signal, is blocking: it progresses the group's worker and returns when this rank's part is over. Any other one
  * returns TW_IN_PROGRESS, and goes on in the worker's progress.
  *
+ * All ranks call it in the same form: all blocking, or all not. Blocking calls of ranks that all map each other's memory (processes or
+ * threads of one machine, connected by shm, up to 64) go past messages, by the algorithm "direct", which is chosen where it is the
+ * fastest; the first of them makes and maps a segment of 1 MiB for each rank of the group, and tries that once.
+ *
  * Counts are elements of TW_TYPE_* (plans.h). Buffers lie in host memory or in a device's, and are aligned to their elements; a
  * rank's may be in another kind of memory than another rank's. TW_IN_PLACE stands for the buffer that the function names. Otherwise
  * what is sent and what is received do not overlap.
@@ -55,9 +59,11 @@ typedef struct tw_collective_options {
   tw_completion *record;
   tw_signal *done;
   uint64_t done_value;
+  const uint32_t *after_steps; /* of a plan: as in tw_op_options */
+  size_t after_count;
 } tw_collective_options;
 #define TW_COLLECTIVE_OPTIONS_INIT \
-  {sizeof(tw_collective_options), 0, 1, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+  {sizeof(tw_collective_options), 0, 1, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0}
 
 /** No rank comes out before all have come in. */
 TW_CHECKED tw_status tw_barrier(tw_group *group, const tw_collective_options *options, tw_request *request);
@@ -122,6 +128,111 @@ TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *
  *  it. Local. TW_ERR_INVALID, TW_ERR_TRUNCATED. */
 TW_CHECKED tw_status tw_group_explain(tw_group *group, const char *collective, size_t count, uint32_t type,
                                       const tw_collective_options *options, char *buffer, size_t *size);
+
+/* ---------------------------------------------------------------- in plans
+ * The same as parts of a plan (plans.h): the host, a queue or a graph triggers them. Buffers are read and written at every run, and
+ * intermediate results are the plan's, in memory near what runs it. Name the plan's place where its first collective is a barrier,
+ * or has no buffer in device memory.
+ *
+ * All ranks of a group add its collectives to plans in the same order, with the same arguments as of the functions above, and run
+ * them the same number of times. That order numbers the channels, which are the group's own: they never meet the user's, nor those of
+ * another group, or of another collective of this one. How a plan is triggered may differ between ranks. A plan may have several
+ * collectives, of several groups, beside other steps; only after_steps orders them. *step (may be NULL) is the number of a step
+ * that ends when this rank's part is over, whatever steps it took; tw_plan_update does not change them.
+ *
+ * tw_plan_reduce_to_root is tw_reduce: tw_plan_reduce is the reduction of one process (plans.h).
+ *
+ * Options: flags, commutative, algorithm, after_steps; the plan has the time limit, and tells how a run ended. TW_ERR_UNSUPPORTED:
+ * TW_REDUCE_AVERAGE, _SCALED_SUM and _USER, and reductions of FLOAT8 and BOOL. Reductions are done by what runs the plan, in the
+ * order of the call's algorithm: the same bits on the host and on every device. A run that fails fails the plan, not the group: it
+ * names the rank that it waited for, and the plans at the other ranks fail in turn.
+ *
+ * What may be enqueued on several queues at once without a deadlock: a run waits in its kernel for the other ranks' runs, so all
+ * runs that wait for each other need room on their devices at the same time, beside the caller's kernels. A run is at most 64
+ * thread blocks. So:
+ *   - one queue: any plans, if all ranks enqueue those that they share in the same order;
+ *   - several queues of a device: plans that no rank orders otherwise by other means (events, one queue for two of them), as long as
+ *     their blocks fit on the device together (tw_plan_options.blocks limits them; waits ahead take one block each);
+ *   - never: two plans of the same ranks on one queue here and in the opposite order there.
+ * A wait that breaks these rules is ended by the plan's time limit, with TW_ERR_TIMED_OUT and the missing rank. Runs of one plan
+ * never overlap; other queues may run other plans of the same group at the same time. */
+TW_CHECKED tw_status tw_plan_barrier(tw_plan *plan, tw_group *group, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_broadcast(tw_plan *plan, tw_group *group, void *buffer, size_t count, uint32_t type, uint32_t root,
+                                       const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_reduce_to_root(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
+                                            uint32_t type, uint32_t op, uint32_t root, const tw_collective_options *options,
+                                            uint32_t *step);
+TW_CHECKED tw_status tw_plan_allreduce(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
+                                       uint32_t type, uint32_t op, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_reduce_scatter(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
+                                            uint32_t type, uint32_t op, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_reduce_scatterv(tw_plan *plan, tw_group *group, const void *send, void *recv, const size_t *counts,
+                                             uint32_t type, uint32_t op, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_allgather(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
+                                       uint32_t type, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_allgatherv(tw_plan *plan, tw_group *group, const void *send, void *recv, const size_t *counts,
+                                        const size_t *offsets, uint32_t type, const tw_collective_options *options,
+                                        uint32_t *step);
+TW_CHECKED tw_status tw_plan_gather(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                    uint32_t root, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_gatherv(tw_plan *plan, tw_group *group, const void *send, size_t send_count, void *recv,
+                                     const size_t *counts, const size_t *offsets, uint32_t type, uint32_t root,
+                                     const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_scatter(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                     uint32_t root, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_scatterv(tw_plan *plan, tw_group *group, const void *send, const size_t *counts,
+                                      const size_t *offsets, void *recv, size_t recv_count, uint32_t type, uint32_t root,
+                                      const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_alltoall(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                      const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_alltoallv(tw_plan *plan, tw_group *group, const void *send, const size_t *send_counts,
+                                       const size_t *send_offsets, void *recv, const size_t *recv_counts,
+                                       const size_t *recv_offsets, uint32_t type, const tw_collective_options *options,
+                                       uint32_t *step);
+TW_CHECKED tw_status tw_plan_scan(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                  uint32_t op, const tw_collective_options *options, uint32_t *step);
+TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, const void *send, void *recv, size_t count,
+                                            uint32_t type, uint32_t op, const tw_collective_options *options, uint32_t *step);
+
+/* ---------------------------------------------------------------- on a queue
+ * One collective, after the queue's earlier work and before its later work: a plan that the queue keeps for these arguments. The
+ * first call with a buffer prepares it (milliseconds; refused while the queue is captured), and progresses the group's worker
+ * meanwhile; later ones cost about one launch. A group's are called in the same order on all ranks, on one queue, or on queues that
+ * are ordered: those that are alike share their channels (TW_ERR_BUSY). Options: as in plans, without after_steps. */
+TW_CHECKED tw_status tw_barrier_on(tw_queue *queue, tw_group *group, const tw_collective_options *options);
+TW_CHECKED tw_status tw_broadcast_on(tw_queue *queue, tw_group *group, void *buffer, size_t count, uint32_t type, uint32_t root,
+                                     const tw_collective_options *options);
+TW_CHECKED tw_status tw_reduce_to_root_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
+                                          uint32_t type, uint32_t op, uint32_t root, const tw_collective_options *options);
+TW_CHECKED tw_status tw_allreduce_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
+                                     uint32_t type, uint32_t op, const tw_collective_options *options);
+TW_CHECKED tw_status tw_reduce_scatter_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
+                                          uint32_t type, uint32_t op, const tw_collective_options *options);
+TW_CHECKED tw_status tw_reduce_scatterv_on(tw_queue *queue, tw_group *group, const void *send, void *recv, const size_t *counts,
+                                           uint32_t type, uint32_t op, const tw_collective_options *options);
+TW_CHECKED tw_status tw_allgather_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
+                                     uint32_t type, const tw_collective_options *options);
+TW_CHECKED tw_status tw_allgatherv_on(tw_queue *queue, tw_group *group, const void *send, void *recv, const size_t *counts,
+                                      const size_t *offsets, uint32_t type, const tw_collective_options *options);
+TW_CHECKED tw_status tw_gather_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                  uint32_t root, const tw_collective_options *options);
+TW_CHECKED tw_status tw_gatherv_on(tw_queue *queue, tw_group *group, const void *send, size_t send_count, void *recv,
+                                   const size_t *counts, const size_t *offsets, uint32_t type, uint32_t root,
+                                   const tw_collective_options *options);
+TW_CHECKED tw_status tw_scatter_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                   uint32_t root, const tw_collective_options *options);
+TW_CHECKED tw_status tw_scatterv_on(tw_queue *queue, tw_group *group, const void *send, const size_t *counts,
+                                    const size_t *offsets, void *recv, size_t recv_count, uint32_t type, uint32_t root,
+                                    const tw_collective_options *options);
+TW_CHECKED tw_status tw_alltoall_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                    const tw_collective_options *options);
+TW_CHECKED tw_status tw_alltoallv_on(tw_queue *queue, tw_group *group, const void *send, const size_t *send_counts,
+                                     const size_t *send_offsets, void *recv, const size_t *recv_counts,
+                                     const size_t *recv_offsets, uint32_t type, const tw_collective_options *options);
+TW_CHECKED tw_status tw_scan_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count, uint32_t type,
+                                uint32_t op, const tw_collective_options *options);
+TW_CHECKED tw_status tw_exclusive_scan_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
+                                          uint32_t type, uint32_t op, const tw_collective_options *options);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,6 @@
 #ifndef THALWEG_GROUPS_H
 #define THALWEG_GROUPS_H
 
-#include <thalweg/thalweg.h>
 #include <thalweg/types.h>
 #include <thalweg/windows.h>
 
@@ -33,8 +32,8 @@ typedef struct tw_init_options {
      THALWEG_SIZE, else 0 of 1. */
   const char *store;
   uint32_t rank, count;
-  const tw_context_options *context; /* NULL: all defaults. Its job_key NULL: the launcher's (docs/security.md) */
-  const tw_worker_options *worker;
+  const struct tw_context_options *context; /* NULL: all defaults. Its job_key NULL: the launcher's (docs/security.md) */
+  const struct tw_worker_options *worker;
   uint64_t timeout_ns; /* until all ranks have come; then of each connection and each blocking collective; 0: 60 s */
 } tw_init_options;
 #define TW_INIT_OPTIONS_INIT {sizeof(tw_init_options), NULL, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT, NULL, NULL, 0}
@@ -71,8 +70,6 @@ TW_CHECKED tw_status tw_group_endpoint(tw_group *group, uint32_t rank, tw_endpoi
 /** Collective, a tw_exchange whose argument is the tw_group: values[i * length] becomes rank i's `mine`. For set-up: at most 16 MiB in
  *  all; each rank uses a few connections. */
 TW_CHECKED tw_status tw_group_exchange(void *group, const void *mine, size_t length, void *values);
-/** Collective: returns when all ranks have called it. */
-TW_CHECKED tw_status tw_group_barrier(tw_group *group);
 
 /** Collective: the same ranks, whose collectives are apart from those of `group`. */
 TW_CHECKED tw_status tw_group_duplicate(tw_group *group, tw_group **duplicate);
@@ -81,9 +78,10 @@ TW_CHECKED tw_status tw_group_duplicate(tw_group *group, tw_group **duplicate);
  *  group; *part is NULL. */
 TW_CHECKED tw_status tw_group_split(tw_group *group, uint32_t color, uint32_t key, tw_group **part);
 enum {
-  TW_SPLIT_HOST = 0,   /* ranks under one running kernel */
-  TW_SPLIT_NUMA = 1,   /* ... whose calling thread runs at one NUMA node: bind it first */
-  TW_SPLIT_DEVICES = 2 /* ... whose first device is joined with the others' by NVLink; all of a host where a rank has no device, or
+  TW_SPLIT_HOST = 0, /* ranks under one running kernel */
+  TW_SPLIT_NUMA = 1, /* ... whose calling thread runs at one NUMA node: bind it first */
+  TW_SPLIT_DEVICES =
+      2 /* ... whose first device is joined with the others' by NVLink; all of a host where a rank has no device, or
                           does not see the others' (CUDA_VISIBLE_DEVICES) */
 };
 /** Collective: the ranks that have TW_SPLIT_* in common. */

@@ -5,6 +5,7 @@
 //   world.barrier();
 //   thalweg::Group node = world.split_by(TW_SPLIT_HOST);
 #pragma once
+#include <thalweg/collectives.h>
 #include <thalweg/groups.h>
 #include <thalweg/views.h>
 #include <thalweg/core.hpp>
@@ -61,7 +62,7 @@ class [[nodiscard]] Group {
     detail::check(tw_group_exchange(get(), &mine, sizeof mine, values.data()));
     return values;
   }
-  void barrier() const { detail::check(tw_group_barrier(get())); }
+  void barrier() const { detail::check(tw_barrier(get(), nullptr, nullptr)); }
   Group duplicate() const {
     tw_group* made = nullptr;
     detail::check(tw_group_duplicate(get(), &made));

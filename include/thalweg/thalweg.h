@@ -477,7 +477,6 @@ typedef struct tw_store_options {
   uint32_t rank, count;
   uint32_t tls; /* 1: "tcp:" and "serve:" use TLS 1.3 with the job key; 0: what THALWEG_TLS says (1), else not */
 } tw_store_options;
-#define TW_STORE_ENVIRONMENT UINT32_MAX
 #define TW_STORE_OPTIONS_INIT {sizeof(tw_store_options), NULL, 0, 0, TW_STORE_ENVIRONMENT, TW_STORE_ENVIRONMENT, 0}
 /** "file:/path" (a shared file), "tcp:host:port" (a server must run), "serve:host:port" (serves and uses it; port 0 picks
  *  one, see tw_store_address), NULL: THALWEG_STORE. Thread-safe. End with tw_store_close. */

@@ -102,6 +102,8 @@ typedef struct tw_counter tw_counter;
 typedef uint64_t tw_request;
 #define TW_REQUEST_NONE ((tw_request)0)
 
+#define TW_STORE_ENVIRONMENT UINT32_MAX /* a rank or count: the environment has it */
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thalweg moves bytes between any two memories on the fastest path.
 
-init() makes the processes that were started together a Group. Blocking calls are the methods of this module's Endpoint and Worker (and i-forms that return a Request); thalweg.aio has the
+init() makes the processes that were started together a Group.
+
+Blocking calls are the methods of this module's Endpoint and Worker (and i-forms that return a Request); thalweg.aio has the
 same names as coroutines; thalweg.Pipe carries objects between two processes. Lengths and offsets are bytes, times seconds.
 Buffers are any object with the buffer protocol, DLPack or __cuda_array_interface__ (NumPy, PyTorch, CuPy, Numba, Memory), on
 the host or on a device, used without a copy and kept alive until the operation ends.

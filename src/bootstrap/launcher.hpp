@@ -34,9 +34,10 @@ class Launcher {
 Status find_launcher(const LaunchOptions& options, std::unique_ptr<Launcher>* out);
 
 // Each looks at its variables: *out stays empty when they are absent, an error when they are incomplete or senseless.
-Status find_own(const LaunchOptions& options, std::unique_ptr<Launcher>* out);       // `thalweg run`, or a store that is named
-Status find_torchrun(const LaunchOptions& options, std::unique_ptr<Launcher>* out);  // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-Status find_pmix(const LaunchOptions& options, std::unique_ptr<Launcher>* out);      // PMIX_NAMESPACE, PMIX_RANK
+Status find_own(const LaunchOptions& options, std::unique_ptr<Launcher>* out);  // `thalweg run`, or a store that is named
+Status find_torchrun(const LaunchOptions& options,
+                     std::unique_ptr<Launcher>* out);                            // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+Status find_pmix(const LaunchOptions& options, std::unique_ptr<Launcher>* out);  // PMIX_NAMESPACE, PMIX_RANK
 
 /// A launcher's ranks over a store.
 class StoreLauncher final : public Launcher {

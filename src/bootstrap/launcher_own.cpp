@@ -17,10 +17,12 @@ Status find_own(const LaunchOptions& options, std::unique_ptr<Launcher>* out) {
   const char* address = options.store != nullptr ? options.store : variable("THALWEG_STORE");
   if (store.count == 1 && store.rank == 0 && address == nullptr) return TW_OK;  // alone, or another launcher's
   if (address == nullptr)
-    return fail(TW_ERR_INVALID,
-                "this is rank %u of %u, but there is no store to find the others by: set THALWEG_STORE, or start with \"thalweg run\"",
-                store.rank, store.count);
-  if (const Status s = JobKey::load(options.job_key, options.job_key_length, options.key_file, &store.key); is_error(s)) return s;
+    return fail(
+        TW_ERR_INVALID,
+        "this is rank %u of %u, but there is no store to find the others by: set THALWEG_STORE, or start with \"thalweg run\"",
+        store.rank, store.count);
+  if (const Status s = JobKey::load(options.job_key, options.job_key_length, options.key_file, &store.key); is_error(s))
+    return s;
   store.timeout_ns = options.timeout_ns;
   store.tls = options.tls || tls_by_environment();
   std::unique_ptr<Store> made;

@@ -4,9 +4,9 @@
 //
 // The client is finalised as soon as the world is made: a process that ends without it counts as failed. An MPI in the process counts
 // its own use.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <atomic>
 
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/pmix_api.hpp"
@@ -52,7 +52,8 @@ Status PmixLauncher::ask_size() {
   pmix::Proc job = self_;
   job.rank = pmix::kEveryRank;
   pmix::Value* value = nullptr;
-  if (const int status = api_.get(&job, pmix::kJobSize, nullptr, 0, &value); status != 0) return refuse(status, "asking for the job's size");
+  if (const int status = api_.get(&job, pmix::kJobSize, nullptr, 0, &value); status != 0)
+    return refuse(status, "asking for the job's size");
   const bool good = value != nullptr && value->type == pmix::kUint32;
   if (good) size = value->data.number;
   std::free(value);
@@ -72,12 +73,14 @@ Status PmixLauncher::read(uint32_t from, const char* name, size_t length, void* 
   pmix::Proc peer = self_;
   peer.rank = from;
   pmix::Value* value = nullptr;
-  if (const int status = api_.get(&peer, name, nullptr, 0, &value); status != 0) return refuse(status, "reading a rank's value");
+  if (const int status = api_.get(&peer, name, nullptr, 0, &value); status != 0)
+    return refuse(status, "reading a rank's value");
   const bool good = value != nullptr && value->type == pmix::kByteObject && value->data.object.size == length;
   if (good && length != 0) std::memcpy(out, value->data.object.bytes, length);
   if (value != nullptr && value->type == pmix::kByteObject) std::free(value->data.object.bytes);
   std::free(value);
-  return good ? Status{TW_OK} : fail(TW_ERR_INVALID, "PMIx: rank %u gives another value than was asked for: use one release in all", from);
+  return good ? Status{TW_OK}
+              : fail(TW_ERR_INVALID, "PMIx: rank %u gives another value than was asked for: use one release in all", from);
 }
 
 Status PmixLauncher::exchange(const void* mine, size_t length, void* values) {
@@ -97,7 +100,8 @@ Status PmixLauncher::exchange(const void* mine, size_t length, void* values) {
   all.rank = pmix::kEveryRank;
   if (const int status = api_.fence(&all, 1, &collect, 1); status != 0) return refuse(status, "PMIx_Fence");
   for (uint32_t from = 0; from < size; ++from) {
-    if (const Status s = read(from, name.c_str(), length, static_cast<std::byte*>(values) + from * length); is_error(s)) return s;
+    if (const Status s = read(from, name.c_str(), length, static_cast<std::byte*>(values) + from * length); is_error(s))
+      return s;
   }
   return TW_OK;
 }

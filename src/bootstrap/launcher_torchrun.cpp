@@ -29,7 +29,8 @@ Status store_address(uint32_t rank, std::string* out) {
   uint32_t port = 0;
   if (const Status s = read_place(TW_STORE_ENVIRONMENT, "MASTER_PORT", 0, &port); is_error(s)) return s;
   if (port == 0 || port > 65534)
-    return fail(TW_ERR_INVALID, "MASTER_PORT is %u: the store would be at the port behind it; set THALWEG_STORE=tcp:host:port", port);
+    return fail(TW_ERR_INVALID, "MASTER_PORT is %u: the store would be at the port behind it; set THALWEG_STORE=tcp:host:port",
+                port);
   if (rank == 0 && !is_loopback(host)) host = "";  // all interfaces: the name may lead to one that the others do not see
   if (host.find(':') != std::string::npos) host = "[" + host + "]";
   *out = (rank == 0 ? "serve:" : "tcp:") + host + ":" + std::to_string(port + 1);

@@ -56,7 +56,8 @@ Status load(const Api** out) {
   }
   if (loaded) return TW_OK;
   return fail(TW_ERR_UNSUPPORTED,
-              "a launcher that speaks PMIx started this process, but its library cannot be loaded (%s): install libpmix2, set THALWEG_PMIX "
+              "a launcher that speaks PMIx started this process, but its library cannot be loaded (%s): install libpmix2, set "
+              "THALWEG_PMIX "
               "to the path of the launcher's %s, or start with \"thalweg run\"",
               why.c_str(), kName);
 }

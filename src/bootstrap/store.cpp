@@ -119,7 +119,8 @@ Status Store::gather(uint64_t step, const Deadline& deadline) {
 Status Store::value_of(uint64_t step, uint32_t rank, const Bytes& together, size_t* at, const Deadline& deadline, Bytes* out) {
   if (together.empty()) return do_wait(step_key(step, rank), deadline, out);
   uint32_t length = 0;
-  if (together.size() - *at < sizeof length) return fail(TW_ERR_PROTOCOL, "the store %s holds a damaged exchange", address_.c_str());
+  if (together.size() - *at < sizeof length)
+    return fail(TW_ERR_PROTOCOL, "the store %s holds a damaged exchange", address_.c_str());
   std::memcpy(&length, together.data() + *at, sizeof length);
   *at += sizeof length;
   if (together.size() - *at < length) return fail(TW_ERR_PROTOCOL, "the store %s holds a damaged exchange", address_.c_str());
@@ -147,7 +148,8 @@ Status Store::exchange(const void* mine, size_t length, void* values) {
       status = fail(TW_ERR_INVALID, "exchange: rank %u gave %zu bytes and rank %u %zu; all give the same length", rank,
                     theirs.size(), options_.rank, length);
     }
-    if (!is_error(status) && length != 0) std::memcpy(static_cast<std::byte*>(values) + size_t(rank) * length, theirs.data(), length);
+    if (!is_error(status) && length != 0)
+      std::memcpy(static_cast<std::byte*>(values) + size_t(rank) * length, theirs.data(), length);
   }
   if (status == TW_ERR_TIMED_OUT) return missing(step);
   if (is_error(status) || step == 1) return status;

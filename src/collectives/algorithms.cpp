@@ -30,6 +30,14 @@ const char* hosts_any_order(const Collective& c) {
   return why_not != nullptr ? why_not : any_order(c);
 }
 
+const char* shared(const Collective& c) {
+  return c.direct ? nullptr : "for blocking calls alone, of ranks that all map each other's memory";
+}
+/// Non-blocking calls combine in other orders.
+const char* shared_any_order(const Collective& c) {
+  return c.direct && c.repeatable ? "its order is not that of non-blocking calls" : shared(c);
+}
+
 template <uint32_t radix>
 const char* equal_blocks(const Collective& c) {
   if (c.send_counts != nullptr || c.recv_counts != nullptr) return "needs blocks of the same length";
@@ -44,14 +52,17 @@ using Kind = CollectiveKind;
 // Sorted by kind.
 constexpr Algorithm kAlgorithms[] = {
     {"dissemination", Kind::barrier, always, dissemination_barrier},
+    {"direct", Kind::barrier, shared, nullptr},
     {"binomial", Kind::broadcast, always, binomial_broadcast},
     {"linear", Kind::broadcast, always, linear_broadcast},
     {"chain", Kind::broadcast, always, chain_broadcast},
     {"scatter_allgather", Kind::broadcast, few_ranks, scatter_allgather_broadcast},
+    {"direct", Kind::broadcast, shared, nullptr},
     {"binomial", Kind::reduce, always, binomial_reduce},
     {"linear", Kind::reduce, always, linear_reduce},
     {"halving_gather", Kind::reduce, always, halving_gather_reduce},
     {"ring_gather", Kind::reduce, any_order, ring_gather_reduce},
+    {"direct", Kind::reduce, shared_any_order, nullptr},
     {"one_shot", Kind::allreduce, always, one_shot_allreduce},
     {"recursive_doubling", Kind::allreduce, always, recursive_doubling_allreduce},
     {"halving_doubling", Kind::allreduce, always, halving_doubling_allreduce},
@@ -60,27 +71,35 @@ constexpr Algorithm kAlgorithms[] = {
     {"leaders", Kind::allreduce, hosts, leaders_allreduce},
     {"hierarchical_ring", Kind::allreduce, hosts_any_order, hierarchical_ring_allreduce},
     {"hierarchical_halving", Kind::allreduce, hosts, hierarchical_halving_allreduce},
-    {"direct", Kind::reduce_scatter, always, direct_reduce_scatter_all},
+    {"direct", Kind::allreduce, shared_any_order, nullptr},
+    {"linear", Kind::reduce_scatter, always, direct_reduce_scatter_all},
     {"pairwise", Kind::reduce_scatter, any_order, pairwise_reduce_scatter},
     {"halving", Kind::reduce_scatter, any_order, halving_reduce_scatter},
     {"ring", Kind::reduce_scatter, any_order, ring_reduce_scatter_all},
+    {"direct", Kind::reduce_scatter, shared_any_order, nullptr},
     {"bruck", Kind::allgather, always, bruck_allgather},
-    {"direct", Kind::allgather, always, direct_allgather_all},
+    {"linear", Kind::allgather, always, direct_allgather_all},
     {"recursive_doubling", Kind::allgather, power_of_two_only, recursive_doubling_allgather},
     {"ring", Kind::allgather, always, ring_allgather_all},
+    {"direct", Kind::allgather, shared, nullptr},
     {"linear", Kind::gather, always, linear_gather},
     {"binomial", Kind::gather, counts_everywhere, binomial_gather},
+    {"direct", Kind::gather, shared, nullptr},
     {"linear", Kind::scatter, always, linear_scatter},
     {"binomial", Kind::scatter, counts_everywhere, binomial_scatter},
+    {"direct", Kind::scatter, shared, nullptr},
     {"linear", Kind::alltoall, always, linear_alltoall},
     {"pairwise", Kind::alltoall, always, pairwise_alltoall},
     {"bruck", Kind::alltoall, equal_blocks<2>, bruck<2>},
     {"bruck4", Kind::alltoall, equal_blocks<4>, bruck<4>},
     {"bruck8", Kind::alltoall, equal_blocks<8>, bruck<8>},
+    {"direct", Kind::alltoall, shared, nullptr},
     {"recursive_doubling", Kind::scan, always, recursive_doubling_scan},
     {"chain", Kind::scan, always, chain_scan},
+    {"direct", Kind::scan, shared_any_order, nullptr},
     {"recursive_doubling", Kind::exclusive_scan, always, recursive_doubling_scan},
     {"chain", Kind::exclusive_scan, always, chain_scan},
+    {"direct", Kind::exclusive_scan, shared_any_order, nullptr},
 };
 static_assert(std::ranges::is_sorted(kAlgorithms, {}, &Algorithm::kind));
 

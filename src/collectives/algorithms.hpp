@@ -12,7 +12,7 @@ struct Algorithm {
   CollectiveKind kind;
   /// Null: it can do this one; on all ranks or on none.
   const char* (*why_not)(const Collective&);
-  void (*write)(const Collective&, Schedule*);
+  void (*write)(const Collective&, Schedule*);  // null: it has no schedule, but is run by DirectRun
   bool applies(const Collective& collective) const { return why_not(collective) == nullptr; }
 };
 

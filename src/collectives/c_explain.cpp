@@ -56,6 +56,7 @@ extern "C" tw_status tw_group_explain(tw_group* group, const char* collective, s
     const Engine::Guard guard(*group->worker.engine);
     Collectives* all = nullptr;
     if (Status s = Collectives::of(*group, &all); is_error(s)) return s;
+    what.direct = all->direct() != nullptr;
     if (Status s = all->schedules().explain(what, options->algorithm, &text); is_error(s)) return s;
   }
   return copy_out(text.c_str(), text.size() + 1, buffer, size);

@@ -2,18 +2,16 @@
 #include "collectives/call.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/interrupt.hpp"
 #include "collectives/collectives.hpp"
+#include "collectives/direct_run.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
 
 namespace thalweg::impl {
-namespace {
-
-constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
-constexpr uint64_t kGrace = 2 * kSecond;
 
 Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options) {
   if (call.rooted && call.what.root >= group.size)
@@ -31,6 +29,11 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
     return fail(TW_ERR_INVALID, "%s: each rank's is of another number of ranks: use TW_REDUCE_SUM", call.name);
   return TW_OK;
 }
+
+namespace {
+
+constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
+constexpr uint64_t kGrace = 2 * kSecond;
 
 /// The device that combines elements, and has the scratch memory.
 Status place_task(const Call& call, CollectiveTask* task) {
@@ -75,14 +78,34 @@ uint64_t scaled_elements(const tw_group& group, const Call& call, const Operatio
   return call.received.given() ? call.received.counts[group.rank] : call.what.count;
 }
 
-Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+/// Bytes of a chunk of long messages: at most 64 for all that a rank sends or receives, since a plan has a limited number of steps.
+uint64_t planned_chunk(const Collective& what) {
+  constexpr uint64_t kMostChunks = 64;
+  if (what.counts_at_root) return 0;  // ranks do not know of each other's
+  const bool by_rank = what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::allgather ||
+                       what.kind == CollectiveKind::gather || what.kind == CollectiveKind::scatter ||
+                       what.kind == CollectiveKind::alltoall;
+  return std::max(what.chunk, what.bytes() / kMostChunks * (by_rank ? what.size : 1));
+}
+
+}  // namespace
+
+Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
   if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
   describe(group, call, options, task);
-  if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
+  if (planned) call.what.chunk = planned_chunk(call.what);
+  return all.schedules().find(call.what, options.algorithm, &task->schedule);
+}
+
+namespace {
+
+Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+  if (Status s = resolve_call(all, call, options, false, task); is_error(s)) return s;
+  if (task->schedule == nullptr) return TW_OK;
   return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
 }
 
@@ -129,6 +152,19 @@ Status run_blocking(Collectives& all, Call& call, CollectiveTask task, uint64_t 
   return wait_for(all, *run, call.name, limit_ns);
 }
 
+/// Past the schedules, over memory that all ranks map.
+Status run_directly(Collectives& all, const Call& call, const CollectiveTask& task, uint64_t limit_ns) {
+  DirectArea& area = *all.direct();
+  if (Status s = area.begin(task.called, call.name, limit_ns); is_error(s)) return s;
+  const Status status = DirectRun(area, call.what, task, all.group().worker.context.copier).run();
+  area.end();
+  if (!is_error(status)) return TW_OK;
+  const std::string why = last_error();
+  if (!is_error(all.failed())) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
+  all.group().worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  return fail(status, "%s", why.c_str());
+}
+
 Status run_with(Collectives& all, CollectiveTask task, const Completion& completion) {
   Engine& engine = all.engine();
   const Engine::Guard guard(engine);
@@ -149,18 +185,31 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   if (request != nullptr) *request = TW_REQUEST_NONE;
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   const SinkOptions sinks = sinks_of(options);
+  if (options.after_count != 0)
+    return fail(TW_ERR_INVALID, "%s: after_steps is for collectives in plans: call this one when the others are over",
+                call.name);
   const bool blocks = request == nullptr && sinks.named() == 0;
   if (blocks && !group.worker.engine->may_progress())
     return fail(TW_ERR_BUSY, "%s: callbacks and handlers run inside progress: pass a request or a callback", call.name);
+  const uint64_t limit_ns = options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns;
+  const bool maybe_direct = blocks && (options.algorithm == nullptr || std::strcmp(options.algorithm, "direct") == 0);
   Collectives* all = nullptr;
   CollectiveTask task;
   {
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
+  }
+  if (maybe_direct) {
+    if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
+    call.what.direct = all->direct() != nullptr;
+  }
+  {
+    const Engine::Guard guard(*group.worker.engine);
     if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
   }
-  if (blocks) return run_blocking(*all, call, std::move(task), options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns);
+  if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
+  if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);
   return post_with_sink(group.worker, sinks, request,
                         [&](const Completion& completion) { return run_with(*all, std::move(task), completion); });
 }

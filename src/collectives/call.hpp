@@ -29,6 +29,7 @@ struct Counts {
 };
 
 struct Call {
+  Call() : Call("", CollectiveKind::barrier, TW_TYPE_UINT8) {}
   Call(const char* name, CollectiveKind kind, uint32_t type) : name(name), type(type) { what.kind = kind; }
   const char* name;
   Collective what;  // kind, root, count; the rest is filled in by begin()
@@ -43,6 +44,13 @@ struct Call {
 
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.
 Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out);
+
+class Collectives;
+struct CollectiveTask;  // run.hpp
+/// What does not depend on the buffers.
+Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options);
+/// The rest; and finds the schedule. Not the scratch memory. planned: of a plan, whose steps are not many. Under the engine's lock.
+Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task);
 
 /// What steps read and write, and call.what.in_place; refuses what makes no sense. (call_buffers.cpp)
 Status bind_buffers(const tw_group& group, Call& call, Bound* out);

@@ -54,6 +54,19 @@ Status Collectives::check() const {
   return impl::fail(failed_, "the group has failed: %s. Make another one of the ranks that are left", why_.c_str());
 }
 
+Status Collectives::failure() const { return impl::fail(failed_, "%s", why_.c_str()); }
+
+Status Collectives::find_direct(uint64_t limit_ns) {
+  if (direct_ != nullptr || !why_not_direct_.empty()) return TW_OK;
+  why_not_direct_ = "being found out";
+  std::unique_ptr<DirectArea> made;
+  if (group_.size == 1 || group_.size > DirectArea::kMostRanks) return TW_OK;
+  if (Status s = DirectArea::agree(*this, limit_ns, &made, &why_not_direct_); is_error(s)) return s;
+  const Engine::Guard guard(engine());
+  direct_ = std::move(made);
+  return TW_OK;
+}
+
 DeviceReducer& Collectives::reducer(Device& device) {
   for (auto& one : reducers_) {
     if (&one->device() == &device) return *one;
@@ -89,6 +102,7 @@ void Collectives::fail(Status status, uint32_t rank, const std::string& why) {
 void Collectives::fail_here(Status status, const std::string& why) {
   failed_ = status;
   why_ = why;
+  if (direct_ != nullptr) direct_->stop();
   const std::vector<CollectiveRun*> ending = under_way_;
   for (CollectiveRun* run : ending) run->give_up(status, why_);
   if (group_.size > 1) drain_ = GroupListener::open(*this, group_tag(group_.id, 0, 0), true);

@@ -11,6 +11,7 @@
 
 #include "collectives/buffers.hpp"
 #include "collectives/device_reduce.hpp"
+#include "collectives/direct_area.hpp"
 #include "collectives/group_wire.hpp"
 #include "collectives/schedule_cache.hpp"
 #include "groups/group.hpp"
@@ -34,8 +35,18 @@ class Collectives {
   Scratch& scratch() { return scratch_; }
   ScheduleCache& schedules() { return schedules_; }
   DeviceReducer& reducer(Device& device);
+  /// Collectives that were added to plans: all ranks add the same in the same order, which numbers their channels.
+  uint64_t planned = 0;
   /// TW_OK, or how the group has failed: with the text, for every later collective.
   Status check() const;
+  /// The same for the collectives that fail now: with the reason alone.
+  Status failed() const { return failed_; }
+  Status failure() const;
+
+  /// Blocking collectives may go over memory that all ranks map (direct_area.hpp). The first ones that may, find out, together: that
+  /// is tried once. Under no lock.
+  Status find_direct(uint64_t limit_ns);
+  DirectArea* direct() { return direct_.get(); }
 
   /// A run that is not in use.
   CollectiveRun& take_run();
@@ -64,6 +75,8 @@ class Collectives {
   std::vector<CollectiveRun*> idle_, under_way_;
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
+  std::unique_ptr<DirectArea> direct_;
+  std::string why_not_direct_;  // empty: not tried yet
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
   Status failed_ = TW_OK;
   std::string why_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/element_loops.hpp"
 #include "collectives/float8.hpp"
 #include "devices/program/reduce_host.hpp"
 
@@ -47,6 +48,16 @@ void reduce_truths(uint32_t op, std::byte* to, std::span<const uint64_t> sources
     }
     to[i] = std::byte{truth};
   }
+}
+
+/// The elements from `first` on.
+void reduce_from(uint64_t first, const Operation& what, uint32_t op, uint64_t to, std::span<const uint64_t> sources,
+                 uint64_t count) {
+  const device::Reduction reduction{static_cast<ElementType>(what.type), static_cast<ReduceOp>(op),
+                                    static_cast<device::u32>(sources.size()), false, to,
+                                    reinterpret_cast<const device::u64*>(sources.data())};
+  const uint64_t bytes = element_size(what.type);
+  reduce_on_host(reduction, {first * bytes, count * bytes});
 }
 
 void reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room) {
@@ -112,13 +123,9 @@ void reduce_host(const Operation& what, std::byte* to, std::span<const uint64_t>
   if (what.type == TW_TYPE_BOOL) return reduce_truths(op, to, sources, count);
   if (what.type == TW_TYPE_FLOAT8_E4M3) return reduce_small<E4M3>(static_cast<ReduceOp>(op), target, sources, count);
   if (what.type == TW_TYPE_FLOAT8_E5M2) return reduce_small<E5M2>(static_cast<ReduceOp>(op), target, sources, count);
-  const device::Reduction reduction{static_cast<ElementType>(what.type),
-                                    static_cast<ReduceOp>(op),
-                                    static_cast<device::u32>(sources.size()),
-                                    false,
-                                    target,
-                                    reinterpret_cast<const device::u64*>(sources.data())};
-  reduce_on_host(reduction, {0, count * element_size(what.type)});
+  if (reduce_few(what.type, op, to, sources, count)) return;
+  const bool halves = what.type == TW_TYPE_FLOAT16 && op == TW_REDUCE_SUM;
+  reduce_from(halves ? reduce_halves(to, sources, count) : 0, what, op, target, sources, count);
 }
 
 void scale_host(const Operation& what, std::byte* at, uint64_t count, uint32_t size) {

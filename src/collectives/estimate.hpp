@@ -22,4 +22,7 @@ struct CollectiveCosts {
 /// Until the last rank is done. The same on all ranks: rank and, of alltoall's v form, counts are not looked at.
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs);
 
+/// Of the algorithms without a schedule.
+double direct_ns(const Collective& collective, const CollectiveCosts& costs);
+
 }  // namespace thalweg::impl

@@ -2,6 +2,7 @@
 // The steps of a run as operations of the engine, and what their ends lead to.
 #include <cstring>
 
+#include "collectives/called_text.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
@@ -113,25 +114,12 @@ Status CollectiveRun::start_reduce(const CollectiveStep& step, StepRun& state) {
 
 // ------------------------------------------------------------------------------------------------ ends
 
-namespace {
-
-std::string text_of(const CalledThing& one) {
-  static constexpr const char* kKinds[] = {"barrier", "broadcast", "reduce",   "allreduce", "reduce_scatter", "allgather",
-                                           "gather",  "scatter",   "alltoall", "scan",      "exclusive_scan"};
-  std::string text = one.kind < std::size(kKinds) ? kKinds[one.kind] : "something unknown";
-  text += " of type " + std::to_string(one.type) + ", operation " + std::to_string(one.op) + ", root " +
-          std::to_string(one.root) + ", count " + std::to_string(one.count);
-  return text + ", algorithm " + std::to_string(one.algorithm);
-}
-
-}  // namespace
-
 void CollectiveRun::check_received(const StepRun& state, const tw_recv_info& info) {
   const CollectiveStep& step = task_.schedule->steps()[state.step];
   if (info.immediate != task_.called) {
     return step_failed(state, TW_ERR_INVALID,
-                       "it called " + text_of(unpack_called(info.immediate)) + ", and this rank " +
-                           text_of(unpack_called(task_.called)) + ": all ranks call the same in the same order");
+                       "it called " + called_text(info.immediate) + ", and this rank " +
+                           called_text(task_.called) + ": all ranks call the same in the same order");
   }
   if (info.length == step.to.length) return;
   step_failed(state, TW_ERR_TRUNCATED,

@@ -14,7 +14,8 @@ bool has_counts(const Collective& what) {
 }
 
 uint8_t bits_of(const Collective& what) {
-  return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3);
+  return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
+                              what.direct << 4);
 }
 
 }  // namespace
@@ -25,9 +26,14 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   like.in_place = false;
   like.root = 0;
   like.count = std::bit_ceil(what.count);
-  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like)};
+  const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
+  if (choice == last_choice_ && last_ != nullptr) return last_;
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
+  if (chosen->write == nullptr) {
+    last_choice_ = choice;
+    last_ = chosen;
+  }
   if (chosen != nullptr && chosen->applies(what)) return chosen;
   like.count = what.count;
   like.root = what.root;
@@ -43,25 +49,37 @@ Status ScheduleCache::pick(const Collective& what, const char* name, const Algor
 Status ScheduleCache::explain(const Collective& what, const char* name, std::string* text) {
   const Algorithm* algorithm = nullptr;
   if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
+  *text += candidates_text(what, costs_, algorithm);
+  *text += std::string("chosen: ") + algorithm->name;
+  if (algorithm->write == nullptr) {
+    *text += ", over memory that all ranks map, without messages\n";
+    return TW_OK;
+  }
   Schedule schedule;
   algorithm->write(what, &schedule);
-  *text += candidates_text(what, costs_, algorithm);
-  *text +=
-      std::string("chosen: ") + algorithm->name + "; rank " + std::to_string(what.rank) + " does:\n" + schedule_text(schedule);
+  *text += "; rank " + std::to_string(what.rank) + " does:\n" + schedule_text(schedule);
   return TW_OK;
 }
 
 Status ScheduleCache::find(const Collective& what, const char* name, std::shared_ptr<const PreparedSchedule>* out) {
+  const Algorithm* algorithm = nullptr;
+  if (name == nullptr && what.direct) {
+    algorithm = choose_for(what);
+    if (algorithm->write == nullptr) return TW_OK;
+  }
   const bool kept = !has_counts(what);
-  const Key key{{what.kind, what.count, what.element, what.root, bits_of(what)}, what.in_place, name != nullptr ? name : ""};
+  const Key key{
+      {what.kind, what.count, what.element, what.root, bits_of(what), what.chunk}, what.in_place, name != nullptr ? name : ""};
   if (kept) {
     if (const auto found = schedules_.find(key); found != schedules_.end()) {
       *out = found->second;
       return TW_OK;
     }
   }
-  const Algorithm* algorithm = nullptr;
-  if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
+  if (algorithm == nullptr) {
+    if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
+  }
+  if (algorithm->write == nullptr) return TW_OK;
   Schedule schedule;
   algorithm->write(what, &schedule);
   auto made = std::make_shared<const PreparedSchedule>(std::move(schedule));

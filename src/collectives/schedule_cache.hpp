@@ -14,20 +14,23 @@ namespace thalweg::impl {
 class ScheduleCache {
  public:
   explicit ScheduleCache(const CollectiveCosts& costs) : costs_(costs) {}
-  /// algorithm null: chosen, the same on all ranks.
+  /// algorithm null: chosen, the same on all ranks. *out stays null: the algorithm has no schedule.
   Status find(const Collective& what, const char* algorithm, std::shared_ptr<const PreparedSchedule>* out);
   /// Adds the candidates, and this rank's schedule by the one that find() takes.
   Status explain(const Collective& what, const char* algorithm, std::string* text);
 
  private:
-  using Choice = std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint8_t>;  // count, element, root, bits
-  using Key = std::tuple<Choice, bool, std::string>;                                 // exact count, in place, algorithm
+  using Choice =
+      std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint8_t, uint64_t>;  // count, element, root, bits, chunk
+  using Key = std::tuple<Choice, bool, std::string>;                                // exact count, in place, algorithm
   const Algorithm* choose_for(const Collective& what);
   Status pick(const Collective& what, const char* name, const Algorithm** out);
 
   static constexpr size_t kMost = 256;
   const CollectiveCosts costs_;
   std::map<Choice, const Algorithm*> choices_;
+  Choice last_choice_{};
+  const Algorithm* last_ = nullptr;  // without a schedule: those take less than the look-up
   std::map<Key, std::shared_ptr<const PreparedSchedule>> schedules_;
 };
 

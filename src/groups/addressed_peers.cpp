@@ -10,14 +10,26 @@ constexpr uint64_t kFarewell = 2 * kSecond;  // a peer that computes and does no
 
 }  // namespace
 
+Status AddressedPeers::make(tw_worker& worker, std::vector<std::string> addresses, uint64_t timeout_ns,
+                            std::shared_ptr<Peers>* out) {
+  std::shared_ptr<AddressedPeers> made(new AddressedPeers(worker, std::move(addresses), timeout_ns));
+  for (const std::string& one : made->addresses_) {
+    WorkerAddress address;
+    if (Status s = parse_address(one.data(), one.size(), &address); is_error(s)) return s;
+    made->workers_.push_back(address.worker);
+  }
+  *out = std::move(made);
+  return TW_OK;
+}
+
 AddressedPeers::~AddressedPeers() {
   if (worker_.born.forked()) return;
   std::vector<tw_request> closing;
   for (tw_endpoint* endpoint : endpoints_) {
+    if (endpoint == nullptr) continue;
     tw_request request = TW_REQUEST_NONE;
-    const bool open = endpoint != nullptr && tw_endpoint_state(endpoint) == TW_OK;
-    if (open && tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) closing.push_back(request);
-    if (!open && endpoint != nullptr) (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+    const uint32_t how = is_error(tw_endpoint_state(endpoint)) ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL;
+    if (tw_endpoint_close(endpoint, how, &request) == TW_IN_PROGRESS) closing.push_back(request);
   }
   (void)worker_.wait_until(
       [&] {

@@ -78,13 +78,6 @@ tw_status tw_group_exchange(void* arg, const void* mine, size_t length, void* va
   return exchange(*group, mine, length, values);
 }
 
-tw_status tw_group_barrier(tw_group* group) {
-  if (Status s = check(group); is_error(s)) return s;
-  const Enter enter(&group->worker);
-  if (is_error(enter.status())) return enter.status();
-  return barrier(*group);
-}
-
 tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_options* options, tw_window** window) {
   if (Status s = check(group, window); is_error(s)) return s;
   *window = nullptr;

@@ -40,6 +40,7 @@ class Exchange {
   const size_t length_;
   const Deadline deadline_{group_.timeout_ns};
   std::vector<std::byte> values_;  // turned: [i] of rank (own + i) % size
+  std::vector<tw_endpoint*> told_;
   Status failed_ = TW_OK;
   uint32_t failed_rank_ = 0;
   std::string why_;
@@ -60,23 +61,26 @@ void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
   Status status = group_.endpoint(to, &endpoint);
   if (!is_error(status)) status = Mailbox::send(*endpoint, group_.id, step_ + round, letter);
   if (is_error(status)) record(TW_ERR_PEER_LOST, to, last_error());
+  if (!is_error(status)) told_.push_back(endpoint);
 }
 
 Status Exchange::await(uint32_t from, uint64_t step, Letter* letter) {
+  Mailbox& box = Mailbox::of(group_.worker);
+  const uint64_t sender = group_.peers->sender(group_.member(from));
+  if (box.take(group_.worker, sender, group_.id, step, letter)) return TW_OK;
   tw_endpoint* endpoint = nullptr;
   Status status = group_.endpoint(from, &endpoint);
   if (endpoint == nullptr) return status;
-  Mailbox& box = Mailbox::of(group_.worker);
   Status ended = TW_OK;
   bool here = false;
   status = group_.worker.wait_until(
       [&] {
-        here = box.take(group_.worker, endpoint, group_.id, step, letter);
+        here = here || box.take(group_.worker, sender, group_.id, step, letter);  // it may be asked again after a yes
         if (here) return true;
         ended = tw_endpoint_state(endpoint);
         if (!is_error(ended)) ended = interrupted();
         // What came before the loss counts.
-        here = is_error(ended) && box.take(group_.worker, endpoint, group_.id, step, letter);
+        here = is_error(ended) && box.take(group_.worker, sender, group_.id, step, letter);
         return here || is_error(ended);
       },
       deadline_.left_ns());
@@ -97,7 +101,8 @@ Status Exchange::get(uint32_t round, uint32_t distance, uint32_t count) {
   } else if (is_error(letter.status)) {
     record(letter.status, std::min(letter.rank, group_.size - 1), "another rank has told so");
   } else if (letter.bytes.size() != count * length_) {
-    record(TW_ERR_INVALID, from, "it gives values of another length: all ranks call the same functions of a group in the same order");
+    record(TW_ERR_INVALID, from,
+           "it gives values of another length: all ranks call the same functions of a group in the same order");
   } else if (!letter.bytes.empty() && !is_error(failed_)) {
     std::memcpy(values_.data() + distance * length_, letter.bytes.data(), letter.bytes.size());
   }
@@ -113,6 +118,7 @@ Status Exchange::run(const void* mine, void* values) {
     give(round, distance, count);
     if (Status s = get(round, distance, count); is_error(s)) return s;
   }
+  Mailbox::deliver(group_.worker, told_, deadline_.left_ns());
   if (is_error(failed_)) return fail(failed_, "rank %u: %s", failed_rank_, why_.c_str());
   for (uint32_t i = 0; i < size && length_ != 0; ++i) {
     auto* to = static_cast<std::byte*>(values) + size_t{(rank + i) % size} * length_;
@@ -128,7 +134,5 @@ Status exchange(tw_group& group, const void* mine, size_t length, void* values) 
     return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
   return Exchange(group, length).run(mine, values);
 }
-
-Status barrier(tw_group& group) { return exchange(group, nullptr, 0, nullptr); }
 
 }  // namespace thalweg::impl

@@ -11,7 +11,4 @@ namespace thalweg::impl {
 /// names a rank that has not come, or waits for another.
 Status exchange(tw_group& group, const void* mine, size_t length, void* values);
 
-/// exchange() of no bytes.
-Status barrier(tw_group& group);
-
 }  // namespace thalweg::impl

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "groups/group.hpp"
+#include "groups/mailbox.hpp"
 
 namespace thalweg::impl {
 
@@ -14,6 +15,7 @@ class GivenPeers final : public Peers {
       : worker_(worker), endpoints_(std::move(endpoints)), rank_(rank) {}
   ~GivenPeers() override;
   Status endpoint(uint32_t rank, tw_endpoint** out) override;
+  uint64_t sender(uint32_t rank) const override { return rank == rank_ ? 0 : sender_of(*endpoints_[rank]); }
   tw_endpoint* made(uint32_t rank) const override { return rank == rank_ ? own_ : endpoints_[rank]; }
 
  private:

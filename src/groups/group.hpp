@@ -29,6 +29,8 @@ class Peers {
   virtual Status endpoint(uint32_t rank, tw_endpoint** out) = 0;
   /// The endpoint if there is one; null: it was not needed yet.
   virtual tw_endpoint* made(uint32_t rank) const = 0;
+  /// As sender_of() (mailbox.hpp), also without an endpoint.
+  virtual uint64_t sender(uint32_t rank) const = 0;
 };
 
 /// What ends with the world.

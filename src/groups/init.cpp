@@ -92,7 +92,7 @@ Status init(const tw_init_options& options, tw_group** out) {
   std::vector<std::string> addresses;
   for (const Contribution& one : all) addresses.emplace_back(reinterpret_cast<const char*>(one.address), one.length);
   auto group = std::make_unique<tw_group>(*world->worker, launcher->rank, launcher->size, timeout_ns);
-  group->peers = std::make_shared<AddressedPeers>(*world->worker, std::move(addresses), timeout_ns);
+  if (Status s = AddressedPeers::make(*world->worker, std::move(addresses), timeout_ns, &group->peers); is_error(s)) return s;
   group->id = all[0].id;
   group->world = std::move(world);
   *out = group.release();

@@ -65,15 +65,26 @@ Status Mailbox::send(tw_endpoint& to, uint64_t group, uint64_t step, const Lette
   return TW_OK;
 }
 
+void Mailbox::deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, uint64_t timeout_ns) {
+  (void)worker.wait_until(
+      [&] {
+        const Engine::Guard guard(*worker.engine);
+        return std::all_of(to.begin(), to.end(), [](const tw_endpoint* one) {
+          return is_error(one->peer->state) || (one->peer->state == TW_OK && one->peer->ordered.empty());
+        });
+      },
+      timeout_ns);
+}
+
 /// In progress, under the lock. Untrusted bytes: a piece that does not fit is dropped, and whoever waits for it times out.
 tw_status Mailbox::keep(void* self, const tw_am_message* message) {
   auto& box = *static_cast<Mailbox*>(self);
   PieceHead head;
-  if (message->header_length < sizeof head) return TW_OK;
+  if (message->endpoint == nullptr || message->header_length < sizeof head) return TW_OK;
   std::memcpy(&head, message->header, sizeof head);
   const size_t length = message->header_length - sizeof head;
   try {
-    const auto [at, fresh] = box.kept_.try_emplace(Key{head.group, head.step, message->endpoint});
+    const auto [at, fresh] = box.kept_.try_emplace(Key{head.group, head.step, sender_of(*message->endpoint)});
     Kept& kept = at->second;
     if (fresh) {
       if (head.at != 0 || box.total_ + head.total + kOverhead > kMost) {
@@ -87,7 +98,8 @@ tw_status Mailbox::keep(void* self, const tw_am_message* message) {
       box.total_ += head.total + kOverhead;
     }
     if (head.at != kept.here || head.total != kept.letter.bytes.size() || length > head.total - head.at) return TW_OK;
-    if (length != 0) std::memcpy(kept.letter.bytes.data() + head.at, static_cast<const std::byte*>(message->header) + sizeof head, length);
+    if (length != 0)
+      std::memcpy(kept.letter.bytes.data() + head.at, static_cast<const std::byte*>(message->header) + sizeof head, length);
     kept.here += length;
   } catch (const std::bad_alloc&) {
     log(LogLevel::warning, "a message of a group was dropped: no memory");
@@ -95,7 +107,7 @@ tw_status Mailbox::keep(void* self, const tw_am_message* message) {
   return TW_OK;
 }
 
-bool Mailbox::take(tw_worker& worker, const tw_endpoint* from, uint64_t group, uint64_t step, Letter* out) {
+bool Mailbox::take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out) {
   const Engine::Guard guard(*worker.engine);
   const auto at = kept_.find(Key{group, step, from});
   if (at == kept_.end() || !at->second.complete()) return false;
@@ -107,7 +119,7 @@ bool Mailbox::take(tw_worker& worker, const tw_endpoint* from, uint64_t group, u
 
 void Mailbox::forget(tw_worker& worker, uint64_t group) {
   const Engine::Guard guard(*worker.engine);
-  auto at = kept_.lower_bound(Key{group, 0, nullptr});
+  auto at = kept_.lower_bound(Key{group, 0, 0});
   while (at != kept_.end() && std::get<0>(at->first) == group) {
     total_ -= at->second.letter.bytes.size() + kOverhead;
     at = kept_.erase(at);

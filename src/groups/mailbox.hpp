@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages that the groups of a worker send each other, beside those of users: active messages of an id of the library's own, kept
-// until they are asked for. One is named by the connection it came over, its group and its step, so nothing is matched.
+// until they are asked for. One is named by the worker it came from, its group and its step, so nothing is matched.
 //
 // Threads: the worker's; the handler runs in progress under its lock, and what follows takes the lock.
 #pragma once
@@ -12,6 +12,12 @@
 #include "core/worker.hpp"
 
 namespace thalweg::impl {
+
+/// Names the sender of letters: the worker, which has proved its id; or, of connections by a listener, the endpoint. A letter counts
+/// also when its connection is over before this side has asked for an endpoint.
+inline uint64_t sender_of(const tw_endpoint& endpoint) {
+  return endpoint.remote != 0 ? endpoint.remote : reinterpret_cast<uintptr_t>(&endpoint);
+}
 
 /// What comes with the bytes: how far the sender came, and which rank ended that.
 struct Letter {
@@ -27,8 +33,10 @@ class Mailbox {
   static Mailbox& of(tw_worker& worker);
   /// Returns at once; the bytes are copied. The endpoint may still be connecting.
   static Status send(tw_endpoint& to, uint64_t group, uint64_t step, const Letter& letter);
+  /// Progresses until what was sent there is with the transports, or lost: a rank that goes on without progress keeps no other waiting.
+  static void deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, uint64_t timeout_ns);
   /// False: it has not come, or not all of it.
-  bool take(tw_worker& worker, const tw_endpoint* from, uint64_t group, uint64_t step, Letter* out);
+  bool take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out);
   /// The group has ended here.
   void forget(tw_worker& worker, uint64_t group);
 
@@ -38,7 +46,7 @@ class Mailbox {
     size_t here = 0;  // bytes
     bool complete() const { return here == letter.bytes.size(); }
   };
-  using Key = std::tuple<uint64_t, uint64_t, const tw_endpoint*>;  // group, step, sender
+  using Key = std::tuple<uint64_t, uint64_t, uint64_t>;  // group, step, sender
   static tw_status keep(void* self, const tw_am_message* message);
   std::map<Key, Kept> kept_;
   uint64_t total_ = 0;

@@ -26,8 +26,8 @@ uint64_t mixed(uint64_t a, uint64_t b) {
 Status make_part(tw_group& of, std::vector<uint32_t> ranks, uint64_t salt, std::unique_ptr<tw_group>* out) {
   const auto own = std::find(ranks.begin(), ranks.end(), of.rank);
   const uint64_t id = mixed(mixed(of.id, of.made), salt);
-  auto* made = new (std::nothrow) tw_group(of.worker, static_cast<uint32_t>(own - ranks.begin()),
-                                           static_cast<uint32_t>(ranks.size()), of.timeout_ns);
+  auto* made = new (std::nothrow)
+      tw_group(of.worker, static_cast<uint32_t>(own - ranks.begin()), static_cast<uint32_t>(ranks.size()), of.timeout_ns);
   if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");
   out->reset(made);
   for (uint32_t& rank : ranks) rank = of.member(rank);

@@ -23,7 +23,8 @@ constexpr uint64_t kDecision = kRounds - 1;
 
 class Shrink {
  public:
-  explicit Shrink(tw_group& group) : group_(group), step_(kShrinks + group.made * kRounds), here_(group.size), lost_(group.size), silent_(group.size) {}
+  explicit Shrink(tw_group& group)
+      : group_(group), step_(kShrinks + group.made * kRounds), here_(group.size), lost_(group.size), silent_(group.size) {}
   Status run(std::unique_ptr<tw_group>* out);
 
  private:
@@ -44,14 +45,16 @@ class Shrink {
 /// Whether it arrives shows by what comes back.
 void Shrink::tell(uint64_t step) {
   Letter letter;
+  std::vector<tw_endpoint*> told;
   letter.bytes.resize(2 * size_t{group_.size});
   std::memcpy(letter.bytes.data(), here_.data(), group_.size);
   std::memcpy(letter.bytes.data() + group_.size, lost_.data(), group_.size);
   for (uint32_t to = 0; to < group_.size; ++to) {
     tw_endpoint* endpoint = nullptr;
     if (to == group_.rank || silent_[to] != 0 || is_error(group_.endpoint(to, &endpoint))) continue;
-    (void)Mailbox::send(*endpoint, group_.id, step, letter);
+    if (!is_error(Mailbox::send(*endpoint, group_.id, step, letter))) told.push_back(endpoint);
   }
+  if (step == step_ + kDecision) Mailbox::deliver(group_.worker, told, deadline_.left_ns());
 }
 
 void Shrink::add(const Letter& letter) {
@@ -67,17 +70,18 @@ Status Shrink::hear(uint32_t from, uint64_t round) {
   tw_endpoint* endpoint = nullptr;
   const Status made = group_.endpoint(from, &endpoint);
   if (endpoint == nullptr) return made;
+  const uint64_t sender = group_.peers->sender(group_.member(from));
   Mailbox& box = Mailbox::of(group_.worker);
   Letter letter;
   Status ended = TW_OK;
   const auto take = [&] {
-    decided_ = box.take(group_.worker, endpoint, group_.id, step_ + kDecision, &letter);
-    return decided_ || box.take(group_.worker, endpoint, group_.id, step_ + round, &letter);
+    decided_ = box.take(group_.worker, sender, group_.id, step_ + kDecision, &letter);
+    return decided_ || box.take(group_.worker, sender, group_.id, step_ + round, &letter);
   };
   bool came = false;
   const Status waited = group_.worker.wait_until(
       [&] {
-        if ((came = take())) return true;
+        if (came || (came = take())) return true;  // it may be asked again after a yes
         ended = tw_endpoint_state(endpoint);
         if (!is_error(ended)) ended = interrupted();
         if (is_error(ended)) came = take();
@@ -104,7 +108,8 @@ Status Shrink::conclude(std::unique_ptr<tw_group>* out) {
     salt = mixed(salt, i);
   }
   if (std::find(left.begin(), left.end(), group_.rank) != left.end()) return make_part(group_, std::move(left), salt, out);
-  return fail(TW_ERR_PEER_LOST, "another rank has lost this one (rank %u): it is in no group of those that are left", group_.rank);
+  return fail(TW_ERR_PEER_LOST, "another rank has lost this one (rank %u): it is in no group of those that are left",
+              group_.rank);
 }
 
 Status Shrink::run(std::unique_ptr<tw_group>* out) {

@@ -72,7 +72,8 @@ uint64_t color_of(std::vector<Island> all, const Island& mine) {
     for (Island& other : all) {
       if (other.host != mine.host || !has(other, together[i])) continue;
       for (uint32_t k = 0; k < other.count; ++k) {
-        if (std::find(together.begin(), together.end(), other.devices[k]) == together.end()) together.push_back(other.devices[k]);
+        if (std::find(together.begin(), together.end(), other.devices[k]) == together.end())
+          together.push_back(other.devices[k]);
       }
       other.count = 0;
     }

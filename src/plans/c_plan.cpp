@@ -58,9 +58,9 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   if (Status s = plan->release(); is_error(s)) return s;
   if (!plan->owed().empty()) {
     return fail(TW_ERR_BUSY,
-                "the peer has not given back %zu buffers, and may still store there: it ends what it has at channel "
-                "%llu, then this plan is destroyed by another call; until then keep the buffers",
-                plan->owed().size(), static_cast<unsigned long long>(plan->owed().front().first->name.tag));
+                "the peer has not given back %zu buffers, and may still store there: it ends what it has at %s, then "
+                "this plan is destroyed by another call; until then keep the buffers",
+                plan->owed().size(), text_of(plan->owed().front().first->name).c_str());
   }
   tw_queue::forget(*plan);
   delete plan;

@@ -203,7 +203,7 @@ void Channel::end_epoch(Control how, Status status, const std::string& why) {
   why_ = why;
   say(how, 0, status, why.c_str());
   for (const Use& one : users_) {
-    if (one.relies == epoch_) one.user->on_channel_failed(status, why);
+    if (one.relies == epoch_) one.user->on_channel_failed(*this, status, why);
   }
   if (users_.empty()) {  // no more stores there; else when the last user leaves
     forget_recv_buffers();

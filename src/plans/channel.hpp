@@ -72,7 +72,7 @@ class Channel {
   /// Notified when an epoch fails: plans, and ends of kernels.
   struct User {
     virtual ~User() = default;
-    virtual void on_channel_failed(Status status, const std::string& why) = 0;
+    virtual void on_channel_failed(const Channel& channel, Status status, const std::string& why) = 0;
     virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
     virtual bool stays() const { return true; }         // no other plan will come in its place
   };

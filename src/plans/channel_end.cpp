@@ -120,7 +120,7 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
   {
     const std::lock_guard lock(proxy_.mutex());
     Channel* channel = nullptr;
-    if (Status s = proxy_.channel(route, sends, tag, *executor_, &channel); is_error(s)) return s;
+    if (Status s = proxy_.channel(route, sends, tag, 0, *executor_, &channel); is_error(s)) return s;
     if (Status s = channel->add(this, true); is_error(s)) return s;
     channel_ = channel;
     Status reachable = TW_OK;
@@ -170,7 +170,7 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
 
 // ------------------------------------------------------------------------------------------------ bound
 
-void tw_channel_end::on_channel_failed(Status status, const std::string&) {
+void tw_channel_end::on_channel_failed(const Channel&, Status status, const std::string&) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(pinned_ + kAbortAt), static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }
 

@@ -19,7 +19,7 @@ struct tw_channel_end final : thalweg::impl::Channel::User {
   Status bind(uint64_t tag, bool sends, std::span<const tw_channel_buffer> buffers, const tw_channel_options& options);
   Status check();
   Status release();
-  void on_channel_failed(Status status, const std::string& why) override;
+  void on_channel_failed(const thalweg::impl::Channel& channel, Status status, const std::string& why) override;
 
   thalweg::impl::BornHere born;
   std::vector<uint16_t> recv_buffers;

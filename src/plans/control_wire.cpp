@@ -8,12 +8,17 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint8_t kVersion = 4;
+constexpr uint8_t kVersion = 5;
 constexpr size_t kTextMax = 512, kLayoutMax = 66000;
 
 Status malformed(const char* what) { return fail(TW_ERR_PROTOCOL, "a peer's plans sent %s", what); }
 
 }  // namespace
+
+std::string text_of(const ChannelName& name) {
+  const std::string number = std::to_string(name.tag);
+  return name.group == 0 ? "channel " + number : "channel " + number + " of a group's collectives";
+}
 
 std::vector<std::byte> write_control(const ControlMessage& message) {
   ByteWriter out;
@@ -24,6 +29,7 @@ std::vector<std::byte> write_control(const ControlMessage& message) {
   out.u64(message.name.sender);
   out.u64(message.name.receiver);
   out.u64(message.name.tag);
+  out.u64(message.name.group);
   out.u32(message.epoch);
   out.u32(message.partner);
   out.raw(message.uuid.data(), message.uuid.size());
@@ -50,6 +56,7 @@ Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out)
   out->name.sender = in.u64();
   out->name.receiver = in.u64();
   out->name.tag = in.u64();
+  out->name.group = in.u64();
   out->epoch = in.u32();
   out->partner = in.u32();
   in.raw(out->uuid.data(), out->uuid.size());

@@ -14,8 +14,11 @@ namespace thalweg::impl {
 /// One direction of a channel. The tokens name the two ends of the user's endpoint (hello): of the sender and of the receiver.
 struct ChannelName {
   uint64_t sender = 0, receiver = 0, tag = 0;
+  uint64_t group = 0;  // 0: the user numbers it; else the id of the group whose collectives do
   auto operator<=>(const ChannelName&) const = default;
 };
+/// "channel 7", for texts.
+std::string text_of(const ChannelName& name);
 
 enum class Control : uint8_t {
   open = 1,               // an end exists: its executor and where its words are

@@ -22,14 +22,37 @@ tw_plan::tw_plan(Proxy& of, const PlanOptions& options)
 tw_plan::~tw_plan() {
   channels_.abandon();
   list_.clear();
+  // A peer that has not given a buffer back may still store there.
+  for (const Scratch& one : scratch_) {
+    if (channels_.owed().empty()) one.near->shared().free(one.address, one.length);
+  }
   proxy.context.traffic.remove(runs_.moved());
   proxy.users_.fetch_sub(1);
 }
 
-Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* number) {
+Status tw_plan::check_open() const {
   if (Status s = born.check("plan"); is_error(s)) return s;
   if (prepared_) return fail(TW_ERR_INVALID, "the plan is prepared: steps are added before that; make another plan");
+  return TW_OK;
+}
+
+Status tw_plan::add(PlanStep&& step, const tw_op_options& options, uint32_t* number) {
+  if (Status s = check_open(); is_error(s)) return s;
   return list_.add(std::move(step), options, number);
+}
+
+Status tw_plan::executor_for(Device* device, Executor** out) {
+  if (Status s = choose_executor(list_, place_, proxy, out); is_error(s)) return s;
+  const bool chosen = !place_.empty() || (*out)->device() != nullptr;
+  return chosen || device == nullptr ? Status{TW_OK} : proxy.executor(device, out);
+}
+
+Status tw_plan::take_scratch(Executor& near, size_t length, uint64_t* address) {
+  *address = 0;
+  if (length == 0) return TW_OK;
+  if (Status s = near.shared().allocate(length, address); is_error(s)) return s;
+  scratch_.push_back({&near, *address, length});
+  return TW_OK;
 }
 
 Status tw_plan::prepare(uint64_t limit_ns) {

@@ -13,6 +13,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "devices/deferred_release.hpp"
 #include "plans/plan_channels.hpp"
@@ -44,6 +45,19 @@ struct tw_plan final {
   tw_plan& operator=(const tw_plan&) = delete;
 
   Status add(thalweg::impl::PlanStep&& step, const tw_op_options& options, uint32_t* number);
+  // --- of what adds several steps (src/collectives)
+  uint32_t step_count() const { return static_cast<uint32_t>(list_.size()); }
+  /// TW_ERR_INVALID: it is prepared.
+  Status check_open() const;
+  /// What would run it: at the place that was asked for, or where the steps' memory lies, or on `device` (null: the host).
+  Status executor_for(thalweg::impl::Device* device, thalweg::impl::Executor** out);
+  /// Memory near that executor, aligned to 64 bytes, which peers reach; the plan's, as long as it exists.
+  Status take_scratch(thalweg::impl::Executor& near, size_t length, uint64_t* address);
+  /// Steps that were added last are not to be.
+  void drop_steps(uint32_t from) { list_.truncate(from); }
+  /// As PlanList::end_with.
+  void end_with(uint32_t number, std::vector<uint32_t> last) { list_.end_with(number, std::move(last)); }
+
   Status prepare(uint64_t timeout_ns);
   bool prepared() const { return prepared_; }
   Status release();                 // gives back what prepare() took
@@ -83,4 +97,10 @@ struct tw_plan final {
   thalweg::impl::CarriedSteps carried_;
   thalweg::impl::PlanChannels channels_;
   thalweg::impl::PlanRuns runs_;
+  struct Scratch {
+    thalweg::impl::Executor* near;
+    uint64_t address;
+    size_t length;
+  };
+  std::vector<Scratch> scratch_;
 };

@@ -16,7 +16,7 @@ namespace {
 bool uses_channel(const PlanStep& step) { return step.op.verb == Verb::send || step.op.verb == Verb::recv; }
 
 Status missing(const PlanStep& step, const char* what) {
-  return fail(TW_ERR_TIMED_OUT, "channel %llu (%s): %s", static_cast<unsigned long long>(step.op.tag),
+  return fail(TW_ERR_TIMED_OUT, "%s (%s): %s", name_of_channel(step).c_str(),
               step.op.verb == Verb::send ? "to the peer" : "from the peer", what);
 }
 
@@ -34,7 +34,7 @@ Status PlanChannels::find(size_t index, const Deadline& deadline) {
   const std::lock_guard lock(proxy_.mutex());
   out.peer = route.peer;
   Channel* channel = nullptr;
-  if (Status s = proxy_.channel(route, sends, step.op.tag, *executor_, &channel); is_error(s)) return s;
+  if (Status s = proxy_.channel(route, sends, step.op.tag, step.group, *executor_, &channel); is_error(s)) return s;
   const bool known = std::any_of(uses_.begin(), uses_.end(), [=](const ChannelUse& use) { return use.channel == channel; });
   if (!known) {
     if (Status s = channel->add(&runs_, false); is_error(s)) return s;
@@ -210,8 +210,8 @@ Status PlanChannels::claim(Queue* queue) {
       const Status status = user->runs_over();
       if (status == TW_OK) continue;
       if (is_error(status)) return status;
-      return fail(TW_ERR_BUSY, "channel %llu is in use by another queue: order the queues, or use another channel",
-                  static_cast<unsigned long long>(use.channel->name.tag));
+      return fail(TW_ERR_BUSY, "%s is in use by another queue: order the queues, or use another channel",
+                  text_of(use.channel->name).c_str());
     }
   }
   for (const ChannelUse& use : uses_) use.channel->queue = queue;

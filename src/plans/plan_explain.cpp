@@ -37,7 +37,10 @@ std::string tw_plan::explain() const {
   for (size_t i = 0; i < list_.size(); ++i) {
     const PlanStep& step = list_[i];
     text += "  " + std::to_string(i) + " " + name_of(step.op.verb) + " " + std::to_string(step.op.length) + " bytes";
-    if (step.op.verb == Verb::send || step.op.verb == Verb::recv) text += ", channel " + std::to_string(step.op.tag);
+    if (step.op.verb == Verb::send || step.op.verb == Verb::recv)
+      text += ", " + name_of_channel(step);
+    else if (!step.of.empty())
+      text += ", " + step.of;
     text += ": ";
     if (i >= resolved_.size()) {
       text += "not prepared\n";

@@ -34,7 +34,7 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
   const uint32_t index = program_.owner()[failure.what];
   const PlanStep& step = list_[index];
   std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
-  if (resolved_[index].channel != nullptr) text += ", channel " + std::to_string(step.op.tag);
+  if (resolved_[index].channel != nullptr) text += ", " + name_of_channel(step);
   text += ")";
   if (const uint64_t id = resolved_[index].peer_id; id != 0) {
     char peer[64];
@@ -96,7 +96,7 @@ void PlanFailure::fail_channel(Status status, const std::string& why) {
 void PlanFailure::fail_step(uint32_t index, Status status, const char* why) {
   {
     const std::lock_guard lock(mutex_);
-    proxy_why_ = "step " + std::to_string(index) + " (" + name_of(list_[index].op.verb) + "), carried by the host: " + why;
+    proxy_why_ = name_of_step(index, list_[index]) + ", carried by the host: " + why;
   }
   __atomic_store_n(abort_word_, static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
 }

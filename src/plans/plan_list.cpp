@@ -78,26 +78,39 @@ Status PlanList::add(PlanStep&& step, const tw_op_options& options, uint32_t* nu
   }
   retain(step.op.layout);
   retain(step.op.remote_layout);
-  step.after.assign(options.after_steps, options.after_steps + options.after_count);
+  for (size_t i = 0; i < options.after_count; ++i) {
+    const auto several = ends_.find(options.after_steps[i]);
+    step.after.push_back(options.after_steps[i]);
+    if (several != ends_.end()) step.after.insert(step.after.end(), several->second.begin(), several->second.end());
+  }
   if (number != nullptr) *number = static_cast<uint32_t>(steps_.size());
   steps_.push_back(std::move(step));
   return TW_OK;
 }
 
-void PlanList::clear() {
-  for (PlanStep& step : steps_) {
+void PlanList::truncate(size_t count) {
+  for (; steps_.size() > count; steps_.pop_back()) {
+    const PlanStep& step = steps_.back();
     impl::release(step.op.layout);
     impl::release(step.op.remote_layout);
     drop(step.op.remote);
     drop(step.op.signal);
     for (const ReduceSource& source : step.sources) drop(source.region);
   }
-  steps_.clear();
+  ends_.erase(ends_.lower_bound(static_cast<uint32_t>(count)), ends_.end());
+}
+
+std::string name_of_channel(const PlanStep& step) {
+  return step.of.empty() ? "channel " + std::to_string(step.op.tag) : step.of;
+}
+
+std::string name_of_step(size_t index, const PlanStep& step) {
+  return "step " + std::to_string(index) + " (" + name_of(step.op.verb) + (step.of.empty() ? "" : " of " + step.of) + ")";
 }
 
 Status at_step(size_t index, const PlanStep& step, Status status) {
   const std::string why = last_error();
-  return fail(status, "step %zu (%s): %s", index, name_of(step.op.verb), why.c_str());
+  return fail(status, "%s: %s", name_of_step(index, step).c_str(), why.c_str());
 }
 
 }  // namespace thalweg::impl

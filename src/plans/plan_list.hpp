@@ -3,6 +3,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/endpoint.hpp"
@@ -28,6 +31,8 @@ struct PlanStep {
   tw_signal* waited = nullptr;  // wait
   uint64_t start = 0;           // added to the user's address already: the begin of a contiguous layout
   uint64_t increment = 0;       // of the signal's value, with every run after the first
+  uint64_t group = 0;           // send, recv: of a collective's channel (ChannelName)
+  std::string of;               // of a collective: "tw_allreduce, rank 3"; empty: the user's own
   std::vector<ReduceSource> sources;
   std::vector<uint32_t> after;
 
@@ -49,7 +54,11 @@ class PlanList {
 
   /// Checks the step and its options. *number, if not null, is the step's.
   Status add(PlanStep&& step, const tw_op_options& options, uint32_t* number);
-  void clear();
+  /// What comes after step `number` comes after all of `last`, too: they end what has several steps.
+  void end_with(uint32_t number, std::vector<uint32_t> last) { ends_[number] = std::move(last); }
+  /// Only the first ones stay.
+  void truncate(size_t count);
+  void clear() { truncate(0); }
 
   size_t size() const { return steps_.size(); }
   bool empty() const { return steps_.empty(); }
@@ -60,8 +69,13 @@ class PlanList {
 
  private:
   std::vector<PlanStep> steps_;
+  std::map<uint32_t, std::vector<uint32_t>> ends_;
 };
 
+/// Of a send or receive: "channel 7", or of which collective.
+std::string name_of_channel(const PlanStep& step);
+/// "step 3 (recv of tw_allreduce, from rank 1)"
+std::string name_of_step(size_t index, const PlanStep& step);
 /// `status` with a text that names the step.
 Status at_step(size_t index, const PlanStep& step, Status status);
 

@@ -33,6 +33,14 @@ void PlanRuns::release() {
   last_queue_ = nullptr;
 }
 
+/// A collective's names the rank.
+void PlanRuns::on_channel_failed(const Channel& channel, Status status, const std::string& why) {
+  const std::vector<ChannelUse>& uses = channels_.uses();
+  const auto use = std::find_if(uses.begin(), uses.end(), [&](const ChannelUse& one) { return one.channel == &channel; });
+  const bool named = use != uses.end() && !list_[use->step].of.empty();
+  failure_.fail_channel(status, named ? list_[use->step].of + ": " + why : why);
+}
+
 /// Steps that the runner moves itself: sends, puts, gets and atomic operations.
 void PlanRuns::note_moves() {
   moves_.clear();

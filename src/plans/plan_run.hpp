@@ -54,7 +54,7 @@ class PlanRuns final : public Channel::User {
     if (last_queue_ == &queue) last_queue_ = nullptr;
   }
 
-  void on_channel_failed(Status status, const std::string& why) override { failure_.fail_channel(status, why); }
+  void on_channel_failed(const Channel& channel, Status status, const std::string& why) override;
   void forget_owner_words() { owner_words_ = {}; }  // under the proxy's mutex
   Status runs_over() const override;
   bool stays() const override { return kept_; }

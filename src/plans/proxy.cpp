@@ -307,8 +307,8 @@ void Proxy::refuse_early(ProxyPeer& peer, const ControlMessage& open) {
   send(peer, answer);
 }
 
-Status Proxy::channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out) {
-  const ChannelName name{sender ? route.mine : route.theirs, sender ? route.theirs : route.mine, tag};
+Status Proxy::channel(const Route& route, bool sender, uint64_t tag, uint64_t group, Executor& executor, Channel** out) {
+  const ChannelName name{sender ? route.mine : route.theirs, sender ? route.theirs : route.mine, tag, group};
   std::unique_ptr<Channel>& slot = channels_[{name, sender}];
   if (slot == nullptr) {
     slot = std::make_unique<Channel>(*this, name, sender, executor, *route.peer);

@@ -63,8 +63,8 @@ class Proxy final : public Extension {
   /// Of a user's endpoint: TW_OK, or how it was lost.
   static Status check_peer(tw_endpoint& endpoint);
 
-  /// The end of a channel here; made when it is not there yet.
-  Status channel(const Route& route, bool sender, uint64_t tag, Executor& executor, Channel** out);
+  /// The end of a channel here; made when it is not there yet. group: as of ChannelName.
+  Status channel(const Route& route, bool sender, uint64_t tag, uint64_t group, Executor& executor, Channel** out);
   /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
   void send(ProxyPeer& peer, const ControlMessage& message);

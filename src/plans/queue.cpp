@@ -133,7 +133,6 @@ Status tw_queue::check() {
 }
 
 Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** out) {
-  constexpr size_t kMostKept = 1024;
   const void* const parts[] = {
       step.endpoint,
       reinterpret_cast<const void*>(step.address()),
@@ -147,7 +146,8 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
       options.remote_layout,
       reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) | (uint64_t{step.op.word} << 16) |
                                     (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
-  std::string key(reinterpret_cast<const char*>(parts), sizeof parts);
+  std::string key("step");
+  key.append(reinterpret_cast<const char*>(parts), sizeof parts);
   key.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
   const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;
   const uint64_t value = values ? step.op.signal_value : options.signal_value;
@@ -157,6 +157,20 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
     found->second->set_value(0, value);
     return found->second->failure_told() ? found->second->prepare(0) : Status{TW_OK};
   }
+  return keep(key, [&](tw_plan& plan) { return plan.add(std::move(step), options, nullptr); }, out);
+}
+
+Status tw_queue::kept(const std::string& key, const Fill& fill, tw_plan** out) {
+  const std::lock_guard lock(keeping_);
+  const auto found = kept_.find(key);
+  if (found == kept_.end()) return keep(key, fill, out);
+  *out = found->second;
+  return found->second->failure_told() ? found->second->prepare(0) : Status{TW_OK};
+}
+
+/// Under keeping_.
+Status tw_queue::keep(const std::string& key, const Fill& fill, tw_plan** out) {
+  constexpr size_t kMostKept = 1024;
   if (kept_.size() == kMostKept) {
     return fail(TW_ERR_LIMIT, "%zu different operations were used on this queue: prepare plans for them", kMostKept);
   }
@@ -169,7 +183,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
   asked.place = executor.name();
   asked.kept = true;
   auto plan = std::make_unique<tw_plan>(proxy, asked);
-  if (Status s = plan->add(std::move(step), options, nullptr); is_error(s)) return s;
+  if (Status s = fill(*plan); is_error(s)) return s;
   if (Status s = plan->prepare(0); is_error(s)) return s;
   *out = plan.get();
   kept_[key] = plan.release();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tw_queue: a device's stream, or a thread of the host's, with what was triggered on it.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,9 @@ struct tw_queue {
   Status check();
   /// The plan of one step that the _on functions keep for these arguments; made and prepared when there is none.
   Status kept(thalweg::impl::PlanStep&& step, const tw_op_options& options, tw_plan** out);
+  /// The same of a plan to which `fill` adds its steps.
+  using Fill = std::function<Status(tw_plan&)>;
+  Status kept(const std::string& key, const Fill& fill, tw_plan** out);
 
   thalweg::impl::BornHere born;
   thalweg::impl::Proxy& proxy;
@@ -38,6 +42,7 @@ struct tw_queue {
   void leave_captured();                 // to graphs that the program has captured
 
  private:
+  Status keep(const std::string& key, const Fill& fill, tw_plan** out);
   std::mutex keeping_;  // a first operation is prepared under it: nothing else may wait for that
   std::map<std::string, tw_plan*> kept_;
   std::mutex mutex_;

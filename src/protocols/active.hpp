@@ -51,7 +51,8 @@ class ActiveTable {
   };
   Status set(uint16_t id, tw_am_handler handler, void* arg);
   const Entry* find(uint16_t id) const {
-    if (id >= kHandlers) return id < kHandlers + kInternals && internal_[id - kHandlers].handler != nullptr ? &internal_[id - kHandlers] : nullptr;
+    if (id >= kHandlers)
+      return id < kHandlers + kInternals && internal_[id - kHandlers].handler != nullptr ? &internal_[id - kHandlers] : nullptr;
     return id < table_.size() && table_[id].handler != nullptr ? &table_[id] : nullptr;
   }
   /// Beyond users' ids: messages of the library itself, of core/hello.cpp and of groups/mailbox.cpp.

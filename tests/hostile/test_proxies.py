@@ -14,18 +14,18 @@ say(address=worker.address.hex())
 serve(worker)
 """
 HELLO, CONTROL = 4096, 1  # ids of active messages
-VERSION = 4  # of what proxies say
+VERSION = 5  # of what proxies say
 OPEN, REFUSED = 1, 9
 LIMIT = -204
 EARLY = 8192  # channels of a peer that no plan has named
 FIRST_CREDIT, OVERHEAD = 64 << 10, 256
 LONGEST = 80 << 10
-_CONTROL = struct.Struct("<4B3QII16sQQHQI")
+_CONTROL = struct.Struct("<4B4QII16sQQHQI")
 
 
 def open_channel(tag):
     """What says that the sending end of a channel is there."""
-    fields = (VERSION, OPEN, 1, 0, 1, 2, tag, 7, 0, bytes(16), 0, 0, 0, 0, 0)
+    fields = (VERSION, OPEN, 1, 0, 1, 2, tag, 0, 7, 0, bytes(16), 0, 0, 0, 0, 0)
     return _CONTROL.pack(*fields) + bytes(2 + 2 + 4)
 
 
@@ -46,7 +46,7 @@ class Proxy:
             self.credit += frame.a
         if frame.kind == wire.AM and frame.id == CONTROL and frame.body[1] == REFUSED:
             fields = _CONTROL.unpack_from(frame.body)
-            assert fields[14] == LIMIT & 0xFFFFFFFF
+            assert fields[15] == LIMIT & 0xFFFFFFFF
             self.refused.append(fields[6])
         return frame
 

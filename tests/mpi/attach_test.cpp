@@ -70,7 +70,8 @@ void share_window(const thalweg::MpiPeers& peers) {
 /// A group of the same ranks, and its halves.
 void make_group(const thalweg::MpiPeers& peers) {
   const thalweg::Group group = peers.group();
-  expect(static_cast<int>(group.rank()) == peers.rank() && static_cast<int>(group.size()) == peers.size(), "another rank in the group");
+  expect(static_cast<int>(group.rank()) == peers.rank() && static_cast<int>(group.size()) == peers.size(),
+         "another rank in the group");
   group.barrier();
   const thalweg::Group half = group.split(group.rank() % 2, 100 - group.rank());
   expect(half.size() == (group.size() + 1 - group.rank() % 2) / 2, "a half of another size");

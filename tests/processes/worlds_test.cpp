@@ -3,8 +3,8 @@
 // what they leave out or get wrong; and a rank that is killed.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <thalweg/thalweg.hpp>
 #include <unistd.h>
+#include <thalweg/thalweg.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -81,13 +81,16 @@ const Role kLast("last", [](Pipe& pipe) {
 
 class Folder {
  public:
-  Folder() : path((std::filesystem::temp_directory_path() / "thalweg-worlds-XXXXXX").string()) { EXPECT_NE(::mkdtemp(path.data()), nullptr); }
+  Folder() : path((std::filesystem::temp_directory_path() / "thalweg-worlds-XXXXXX").string()) {
+    EXPECT_NE(::mkdtemp(path.data()), nullptr);
+  }
   ~Folder() { std::filesystem::remove_all(path); }
   std::string path;
 };
 
 std::vector<std::string> own(const Folder& folder, int rank, int size) {
-  return {"THALWEG_STORE=file:" + folder.path + "/store", kKey, "THALWEG_RANK=" + std::to_string(rank), "THALWEG_SIZE=" + std::to_string(size)};
+  return {"THALWEG_STORE=file:" + folder.path + "/store", kKey, "THALWEG_RANK=" + std::to_string(rank),
+          "THALWEG_SIZE=" + std::to_string(size)};
 }
 
 using Environment = std::vector<std::string>;
@@ -135,9 +138,11 @@ TEST(Worlds, WhatIsMissingIsNamed) {
   };
   EXPECT_NE(error_of({"THALWEG_RANK=1", "THALWEG_SIZE=2"}).find("THALWEG_STORE"), std::string::npos);
   EXPECT_NE(error_of({"THALWEG_RANK=x", "THALWEG_SIZE=2"}).find("THALWEG_RANK"), std::string::npos);
-  EXPECT_NE(error_of({"TORCHELASTIC_RUN_ID=a", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost"}).find("MASTER_PORT"), std::string::npos);
+  EXPECT_NE(error_of({"TORCHELASTIC_RUN_ID=a", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost"}).find("MASTER_PORT"),
+            std::string::npos);
   EXPECT_NE(error_of({"SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4"}).find("--mpi=pmix"), std::string::npos);
-  EXPECT_NE(error_of({"PMIX_NAMESPACE=a", "PMIX_RANK=0", "THALWEG_PMIX=/nowhere/libpmix.so.2"}).find("THALWEG_PMIX"), std::string::npos);
+  EXPECT_NE(error_of({"PMIX_NAMESPACE=a", "PMIX_RANK=0", "THALWEG_PMIX=/nowhere/libpmix.so.2"}).find("THALWEG_PMIX"),
+            std::string::npos);
 }
 
 TEST(Worlds, AKilledRankIsNamedAndLeftBehind) {
@@ -155,11 +160,13 @@ TEST(Worlds, AKilledRankIsNamedAndLeftBehind) {
 }
 
 TEST(Worlds, Pmix) {
-  if (std::system("command -v mpirun >/dev/null && ldconfig -p | grep -q libpmix.so.2") != 0) GTEST_SKIP() << "no mpirun or no libpmix.so.2";
+  if (std::system("command -v mpirun >/dev/null && ldconfig -p | grep -q libpmix.so.2") != 0)
+    GTEST_SKIP() << "no mpirun or no libpmix.so.2";
   const Folder folder;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe"), output = folder.path + "/output";
-  const std::string command = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe -n 3 " +
-                              self + " --role=print >" + output + " 2>&1";
+  const std::string command =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe -n 3 " + self +
+      " --role=print >" + output + " 2>&1";
   const int code = std::system(command.c_str());
   std::ifstream file(output);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

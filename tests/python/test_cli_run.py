@@ -84,9 +84,9 @@ def test_lines_of_many_ranks_do_not_mix(script):
 
 
 def test_arguments_reach_the_program():
-    done = launch("-n", "2", sys.executable, "-c", "import sys; print(sys.argv[1:])", "-n", "7", "--json", "--pin")
+    done = launch("-n", "2", sys.executable, "-c", "import sys; print(sys.argv[1:])", "-n", "7", "--json", "--bind")
     assert done.returncode == 0
-    assert sorted(done.stdout.splitlines()) == [f"[{r}] ['-n', '7', '--json', '--pin']" for r in range(2)]
+    assert sorted(done.stdout.splitlines()) == [f"[{r}] ['-n', '7', '--json', '--bind']" for r in range(2)]
 
 
 def test_first_failure_decides_and_others_are_ended(script):
@@ -178,8 +178,8 @@ def test_an_heir_that_keeps_the_pipe_does_not_hold_the_job(script):
     assert done.returncode == 0
 
 
-def test_pin_gives_each_rank_one_core():
-    done = launch("-n", "2", "--pin", sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
+def test_bind_gives_each_rank_one_core():
+    done = launch("-n", "2", "--bind", sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
     cores = [eval(line.split(" ", 1)[1]) for line in done.stdout.splitlines()]
     assert all(len(c) == 1 for c in cores)
     if len(os.sched_getaffinity(0)) > 1:

@@ -32,7 +32,6 @@ NOT_IN_PYTHON = {
     "tw_memory_kind_name": "memory_query gives the name",
     "tw_worker_context": OBJECT,
     "tw_group_create": "Group.split and duplicate make them of the world; an exchange of one's own takes Window",
-    "tw_group_barrier": "Group.barrier is tw_barrier",
     "tw_group_yield_worker": "the world's worker and context are objects",
     "tw_endpoint_set_user": OBJECT,
     "tw_endpoint_user": OBJECT,

@@ -87,12 +87,12 @@ class Job:
         environment: dict[str, str],
         write: Callable[[int, bytes, bool], None],
         say: Callable[[str], None],
-        pin: bool = False,
+        bind: bool = False,
         grace: float = 5.0,
     ) -> None:
         self._command, self._count, self._environment = list(command), count, environment
         self._write, self._say, self._grace = write, say, grace
-        self._cores = placement.assign(count) if pin else [None] * count
+        self._cores = placement.assign(count) if bind else [None] * count
         self._selector = selectors.DefaultSelector()
         self.ranks: list[Rank] = []
         self.exit_code = 0

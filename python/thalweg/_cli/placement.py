@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cores ranks get when they are pinned: one hardware thread of every core first, then the siblings."""
+"""Which cores ranks get when they are bound: one hardware thread of every core first, then the siblings."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from .launcher import Job
 HELP = """Starts N processes of a program on this machine and looks after them.
 
 Each process finds THALWEG_RANK, THALWEG_SIZE, THALWEG_STORE and THALWEG_JOB_KEY in its environment, so that
-thalweg.Store() and a context need no arguments. Output lines are tagged with their rank. When one process fails the others are
+thalweg.init() makes them a group. Output lines are tagged with their rank. When one process fails the others are
 ended (SIGTERM, SIGKILL after 5 s) and its exit code, or 128 + signal, is returned. Rank 0 reads standard input unless that is
 a terminal.
 
-Examples: [bold]thalweg run -n 2 ./ping[/bold], [bold]thalweg run -n 4 --pin train.py --epochs 3[/bold].
+Examples: [bold]thalweg run -n 2 ./ping[/bold], [bold]thalweg run -n 4 --bind train.py --epochs 3[/bold].
 It starts no other machines: use srun, mpirun or torchrun for that."""
 
 COLOURS = (36, 33, 35, 32, 34, 31)
@@ -44,7 +44,7 @@ def run(
     context: typer.Context,
     program: Annotated[str, typer.Argument(help="A program, or a Python script (*.py).")],
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=4096, help="How many processes.")] = 1,
-    pin: Annotated[bool, typer.Option("--pin", help="Give every rank a core of its own (round-robin when too few).")] = False,
+    bind: Annotated[bool, typer.Option("--bind", help="Give every rank a core of its own (round-robin when too few).")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON summary; the ranks' output goes to standard error.")
     ] = False,
@@ -65,7 +65,7 @@ def run(
         "THALWEG_JOB_KEY": key.hex(),
     }
     try:
-        job = Job(command, count, environment, output.line, output.say, pin)
+        job = Job(command, count, environment, output.line, output.say, bind)
         code = job.run()
     except OSError as error:
         output.say(f"cannot start {command[0]}: {error.strerror}")

@@ -2,6 +2,7 @@
 // Collectives by the C interface: every kind, type and operation, in place and not, in host memory and an emulated device's, against an
 // independent reference. Values are small integers, so that no order of operands rounds.
 #include <random>
+#include <span>
 
 #include "group_ranks.hpp"
 #include "reference.hpp"
@@ -353,20 +354,39 @@ TEST_P(Collectives, ExchangeEveryType) {
   });
 }
 
+void check_counts(GroupRank& rank, uint64_t seed, std::span<const size_t> counts) {
+  Case c;
+  c.seed = seed;
+  for (const size_t count : counts) {
+    ++c.seed;
+    c.count = count;
+    c.root = static_cast<uint32_t>(c.seed % rank.rank.size);
+    c.in_place = c.seed % 2 == 0;
+    check_reductions(rank, c);
+    check_exchanges(rank, c);
+  }
+}
+
 TEST_P(Collectives, TakeCountsOfAllSizes) {
   const uint64_t seed = fresh_seed();
-  run_group(GetParam(), [&](GroupRank& rank) {
-    Case c;
-    c.seed = seed;
-    for (const size_t count : {size_t{0}, size_t{1}, size_t{1003}, size_t{16'411}, size_t{150'001}}) {
-      ++c.seed;
-      c.count = count;
-      c.root = static_cast<uint32_t>(c.seed % rank.rank.size);
-      c.in_place = c.seed % 2 == 0;
-      check_reductions(rank, c);
-      check_exchanges(rank, c);
-    }
-  });
+  constexpr size_t kCounts[] = {0, 1, 1003, 16'411, 150'001};
+  run_group(GetParam(), [&](GroupRank& rank) { check_counts(rank, seed, kCounts); });
+}
+
+/// Over shared memory: a flag's line holds 28 elements, a piece of a reduction 16 Ki, a part 64 Ki, and a part of all blocks less.
+TEST_P(Collectives, TakeCountsAroundThoseOfParts) {
+  const uint64_t seed = fresh_seed();
+  constexpr size_t kCounts[] = {2, 3, 7, 8, 9, 14, 27, 28, 29, 1024, 8192, 16'383, 16'384, 16'385, 65'535, 65'536, 65'537};
+  run_group(GetParam(), [&](GroupRank& rank) { check_counts(rank, seed, kCounts); });
+}
+
+/// Ranks that share no memory.
+TEST_P(Collectives, GoByMessages) {
+  const uint64_t seed = fresh_seed();
+  constexpr size_t kCounts[] = {0, 1, 1003, 16'411};
+  RankOptions options;
+  options.transport = "tcp";
+  run_group(GetParam(), [&](GroupRank& rank) { check_counts(rank, seed, kCounts); }, options);
 }
 
 TEST_P(Collectives, WorkInADevicesMemory) {

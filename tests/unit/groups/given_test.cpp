@@ -47,7 +47,8 @@ TEST(Given, RanksThatDifferAreRefused) {
     tw_group* group = nullptr;
     std::vector<tw_endpoint*> handles = rank.handles;
     if (rank.number == 2) handles[0] = nullptr;
-    EXPECT_EQ(tw_group_create(rank.worker->get(), handles.data(), 3, rank.number, Rank::exchange, &rank, nullptr, &group), TW_ERR_INVALID);
+    EXPECT_EQ(tw_group_create(rank.worker->get(), handles.data(), 3, rank.number, Rank::exchange, &rank, nullptr, &group),
+              TW_ERR_INVALID);
     EXPECT_EQ(group, nullptr);
     rank.barrier();
   });

@@ -6,7 +6,9 @@
 namespace thalweg::test {
 namespace {
 
-TEST(Parts, SplitsOfAWorld) { run_worlds(5, [](Group& world) { split_and_compare(world); }); }
+TEST(Parts, SplitsOfAWorld) {
+  run_worlds(5, [](Group& world) { split_and_compare(world); });
+}
 
 TEST(Parts, ARankInNoPart) {
   run_worlds(3, [](Group& world) {

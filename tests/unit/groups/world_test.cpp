@@ -60,19 +60,25 @@ TEST(World, ABarrierHoldsUntilTheLastOneComes) {
 TEST(World, AProgressThreadDoesNotHinder) {
   WorldOptions how;
   how.progress = TW_PROGRESS_THREAD;
-  run_worlds(4, [](Group& world) {
-    for (int i = 0; i < 10; ++i) world.barrier();
-  }, how);
+  run_worlds(
+      4,
+      [](Group& world) {
+        for (int i = 0; i < 10; ++i) world.barrier();
+      },
+      how);
 }
 
 TEST(World, OverTcp) {
   WorldOptions how;
   how.transports = "self,tcp";
-  run_worlds(4, [](Group& world) {
-    for (int i = 0; i < 10; ++i) world.barrier();
-    EXPECT_STREQ(tw_endpoint_transport(world.endpoint((world.rank() + 1) % 4)), "tcp");
-    world.barrier();
-  }, how);
+  run_worlds(
+      4,
+      [](Group& world) {
+        for (int i = 0; i < 10; ++i) world.barrier();
+        EXPECT_STREQ(tw_endpoint_transport(world.endpoint((world.rank() + 1) % 4)), "tcp");
+        world.barrier();
+      },
+      how);
 }
 
 TEST(World, AWindowOverTheGroup) {
@@ -161,7 +167,7 @@ TEST(World, WrongArguments) {
     EXPECT_EQ(tw_group_endpoint(world.get(), 2, &endpoint), TW_ERR_INVALID);
     EXPECT_EQ(tw_group_split_by(world.get(), 17, 0, &part), TW_ERR_INVALID);
     EXPECT_EQ(tw_group_split(world.get(), 0, 0, nullptr), TW_ERR_INVALID);
-    EXPECT_EQ(tw_group_barrier(nullptr), TW_ERR_INVALID);
+    EXPECT_EQ(tw_barrier(nullptr, nullptr, nullptr), TW_ERR_INVALID);
     world.barrier();
   });
   EXPECT_EQ(tw_init(nullptr, nullptr), TW_ERR_INVALID);

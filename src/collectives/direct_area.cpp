@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps and waits. How the area is made is in direct_setup.cpp.
+#include "collectives/direct_area.hpp"
+
+#include <new>
+
+#include "base/clock.hpp"
+#include "collectives/called_text.hpp"
+#include "collectives/collectives.hpp"
+#include "core/c_checks.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr unsigned kSpins = 400, kCrowdedSpins = 4;  // polls before the worker is progressed
+constexpr unsigned kEager = 100;                     // polls without a pause between them
+constexpr uint64_t kLookNs = 5 * kMillisecond;       // between two looks for losses
+constexpr uint64_t kNapNs = 50'000;                  // a peer's store wakes no thread
+constexpr uint32_t kProgressEvery = 16;              // collectives that never wait progress the worker, too
+constexpr std::align_val_t kAlign{64};
+
+}  // namespace
+
+void DirectArea::FreeBytes::operator()(std::byte* memory) const { ::operator delete(memory, kAlign); }
+
+std::byte* DirectArea::bounce() {
+  if (bounce_ == nullptr) bounce_.reset(static_cast<std::byte*>(::operator new(kBuffer, kAlign)));
+  return bounce_.get();
+}
+
+Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
+  if (worker_.multi && busy_.exchange(true, std::memory_order_acquire))
+    return impl::fail(TW_ERR_BUSY, "%s: another thread is in a blocking collective of this group", name);
+  called_ = called;
+  name_ = name;
+  limit_ns_ = limit_ns;
+  deadline_ = 0;
+  if (++calls_ % kProgressEvery == 0) worker_.progress();
+  return TW_OK;
+}
+
+void DirectArea::end() {
+  prefetch_to_store(&mine_->lines[(published_ + 1) % kSlots]);
+  if (worker_.multi) busy_.store(false, std::memory_order_release);
+}
+
+Status DirectArea::await_all(uint64_t step) {
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (Status s = await(rank, step); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
+Status DirectArea::await_new(uint32_t rank, uint64_t step) {
+  const Line& line = ranks_[rank].segment->lines[step % kSlots];
+  const unsigned spins = Crowd::of_process().there() ? kCrowdedSpins : kSpins;
+  for (unsigned i = 0; i < spins; ++i) {
+    if (line.step.load(std::memory_order_acquire) == step) return arrived(rank, step);
+    if (i >= kEager) cpu_pause();
+  }
+  return await_long(rank, step);
+}
+
+Status DirectArea::arrived(uint32_t rank, uint64_t step) {
+  const uint64_t called = const_cast<const volatile Line&>(ranks_[rank].segment->lines[step % kSlots]).called;
+  ranks_[rank].seen = step;
+  const uint64_t here = called_at_[step % kSlots];
+  if (called == here) [[likely]]
+    return TW_OK;
+  return fail(TW_ERR_INVALID, rank,
+              "rank " + std::to_string(rank) + ": it called " + called_text(called) + ", and this rank " + called_text(here) +
+                  ": all ranks call the same in the same order");
+}
+
+Status DirectArea::await_long(uint32_t rank, uint64_t step) {
+  const Line& line = ranks_[rank].segment->lines[step % kSlots];
+  const auto over = [&] {
+    return line.step.load(std::memory_order_acquire) >= step || stopped_.load(std::memory_order_relaxed);
+  };
+  for (;;) {
+    worker_.wait_until(over, kLookNs, kNapNs);
+    const uint64_t found = line.step.load(std::memory_order_acquire);
+    if (found == step) return arrived(rank, step);
+    if (found > step)
+      return fail(TW_ERR_PROTOCOL, rank, "rank " + std::to_string(rank) + ": it published a step that it cannot have come to");
+    if (Status s = look_after(rank, step); is_error(s)) return s;
+  }
+}
+
+Status DirectArea::look_after(uint32_t rank, uint64_t step) {
+  const uint64_t now = monotonic_ns();
+  if (deadline_ == 0) deadline_ = limit_ns_ >= kForever - now ? kForever : now + limit_ns_;
+  const Engine::Guard guard(owner_.engine());
+  if (is_error(owner_.failed())) return owner_.failure();
+  const auto published = [&] {
+    return ranks_[rank].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step;
+  };
+  tw_endpoint* endpoint = nullptr;
+  Status state = owner_.group().endpoint(rank, &endpoint);
+  std::string why = is_error(state) ? last_error() : "";
+  if (!is_error(state) && endpoint != nullptr && is_error(endpoint->peer->state)) {
+    state = endpoint->peer->state;
+    why = "rank " + std::to_string(rank) + ": " + endpoint->peer->why;
+  }
+  if (is_error(state)) {
+    if (published()) return TW_OK;  // its last act
+    owner_.fail(state, rank, why);
+    return owner_.failure();
+  }
+  if (now < deadline_ || published()) return TW_OK;
+  uint32_t only = kNoRank;
+  const std::string ranks = missing(step, &only);
+  owner_.fail(TW_ERR_TIMED_OUT, only,
+              std::string(name_) + ": nothing came from " + ranks + " within " + std::to_string(limit_ns_ / kMillisecond) + " ms");
+  return owner_.failure();
+}
+
+std::string DirectArea::missing(uint64_t step, uint32_t* rank) const {
+  std::string text;
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].seen >= step || ranks_[i].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step) continue;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(i);
+    *rank = found++ == 0 ? i : kNoRank;
+  }
+  return text;
+}
+
+Status DirectArea::fail(Status status, uint32_t rank, const std::string& why) {
+  const Engine::Guard guard(owner_.engine());
+  owner_.fail(status, rank, why);
+  return owner_.failure();
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory through which the ranks of a group on one host work together: a segment of each rank, mapped by all.
+//
+// Time goes in steps, numbered alike on all ranks. In a step a rank writes its own part (a buffer, or what fits into the line of its
+// flag), publishes it by the step's number, waits for the numbers of those that it reads, and reads their parts. Lines and buffers
+// are used in turns of kSlots. What keeps a part from being overwritten while it is read:
+//   - a rank begins to write for step s once all have published s - 1 (reserve()),
+//   - and publishes s + 2 only after it has read what it needs of step s, so that one step may be filled while the last is read.
+//
+// Nothing read here is trusted: a peer's number is the awaited one or not, lengths and offsets are the own rank's, and what decides
+// something is read once.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/platform/cpu.hpp"
+#include "base/status.hpp"
+#include "base/waiting.hpp"
+#include "collectives/elements.hpp"
+
+struct tw_memory;
+struct tw_remote_memory;
+struct tw_worker;
+
+namespace thalweg::impl {
+
+class Collectives;
+struct Mapping;
+
+class DirectArea {
+ public:
+  static constexpr uint32_t kSlots = 4, kMostRanks = 64;
+  static constexpr uint64_t kInline = 112;          // bytes beside a flag; of those the first 48 are in its cache line
+  static constexpr uint64_t kBuffer = 256u << 10;  // bytes of a rank's part of a step
+
+  explicit DirectArea(Collectives& owner);
+  ~DirectArea();
+  DirectArea(const DirectArea&) = delete;
+  DirectArea& operator=(const DirectArea&) = delete;
+
+  /// Makes it, together with all ranks: each calls this in its place among the blocking collectives. An error: the group has failed.
+  /// TW_OK, and null: not all ranks can; *why_not tells.
+  static Status agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not);
+
+  /// A collective begins: what all are to have called, and how long it may wait. TW_ERR_BUSY: another thread is in one.
+  Status begin(uint64_t called, const char* name, uint64_t limit_ns);
+  void end();
+  /// The group has failed: waits end. Any thread.
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
+
+  /// The next step's part may be written.
+  Status reserve() { return await_all(published_); }
+  /// The step that is being written.
+  uint64_t next() const { return published_ + 1; }
+  void publish() {
+    Line& line = mine_->lines[++published_ % kSlots];
+    line.called = called_at_[published_ % kSlots] = called_;
+    line.step.store(published_, std::memory_order_release);
+  }
+  /// The rank has published it, in the same collective.
+  Status await(uint32_t rank, uint64_t step) {
+    return ranks_[rank].seen >= step ? Status{TW_OK} : await_new(rank, step);
+  }
+  Status await_all(uint64_t step);
+
+  /// A rank's part of a step.
+  std::byte* part(uint32_t rank, uint64_t step, bool in_line) const {
+    Segment& segment = *ranks_[rank].segment;
+    return in_line ? segment.lines[step % kSlots].payload : segment.buffers[step % kSlots];
+  }
+  /// Own memory for a piece of a result on its way to a device.
+  std::byte* bounce();
+  ReduceRoom& room() { return room_; }
+  Collectives& owner() { return owner_; }
+  /// This rank has found something wrong: the group fails.
+  Status fail(Status status, uint32_t rank, const std::string& why);
+
+ private:
+  struct alignas(128) Line {
+    std::atomic<uint64_t> step;
+    uint64_t called;  // CalledThing
+    std::byte payload[kInline];
+  };
+  static_assert(sizeof(Line) == 128);
+  struct alignas(4096) Segment {
+    Line lines[kSlots];
+    alignas(4096) std::byte buffers[kSlots][kBuffer];
+  };
+  struct RankArea {
+    Segment* segment = nullptr;
+    uint64_t seen = 0;  // the last step that it is known to have published
+    tw_remote_memory* remote = nullptr;
+    Mapping* mapping = nullptr;  // counted as used
+  };
+  struct FreeBytes {
+    void operator()(std::byte* memory) const;
+  };
+
+  Status allocate(void* key, size_t* key_length);
+  Status map(uint32_t rank, const void* key, size_t key_length);
+  Status await_new(uint32_t rank, uint64_t step);
+  Status await_long(uint32_t rank, uint64_t step);
+  Status arrived(uint32_t rank, uint64_t step);
+  /// Nothing came for a while.
+  Status look_after(uint32_t rank, uint64_t step);
+  std::string missing(uint64_t step, uint32_t* rank) const;
+
+  Collectives& owner_;
+  tw_worker& worker_;
+  std::vector<RankArea> ranks_;
+  Segment* mine_ = nullptr;
+  uint64_t published_ = 0;
+  uint64_t called_ = 0, called_at_[kSlots] = {};  // of this collective; of the last steps
+  const char* name_ = "";
+  uint64_t limit_ns_ = 0, deadline_ = 0;  // 0: the clock was not read yet
+  uint32_t calls_ = 0;
+  std::atomic<bool> stopped_{false}, busy_{false};
+  tw_memory* memory_ = nullptr;
+  std::unique_ptr<std::byte, FreeBytes> bounce_;
+  ReduceRoom room_;
+};
+
+}  // namespace thalweg::impl

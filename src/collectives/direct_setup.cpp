@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a group come to a DirectArea: two allgathers by messages. In the first each gives the key of its segment, in the
+// second whether it has mapped all others'.
+#include <cstring>
+
+#include "collectives/call.hpp"
+#include "collectives/collectives.hpp"
+#include "collectives/direct_area.hpp"
+#include "core/c_checks.hpp"
+#include "memory/remote.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kMagic = 0x7468616c64723031;  // of this form of the two messages
+
+struct AreaOffer {
+  uint64_t magic = kMagic;
+  int32_t status = TW_OK;  // why this rank cannot
+  uint32_t key_length = 0;
+  unsigned char key[kKeySize] = {};
+};
+struct AreaOutcome {
+  uint64_t magic = kMagic;
+  int32_t status = TW_OK;
+  uint32_t reserved = 0;
+};
+
+/// Everyone's, by messages.
+template <class Message>
+Status exchange(tw_group& group, uint64_t limit_ns, const Message& mine, std::vector<Message>* all) {
+  all->resize(group.size);
+  Call call("the set-up of a group's shared memory", CollectiveKind::allgather, TW_TYPE_UINT8);
+  call.what.count = sizeof mine;
+  call.send = {&mine, true, false, "send"};
+  call.recv = {all->data(), true, false, "recv"};
+  call.recv_blocks = group.size;
+  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+  options.algorithm = "bruck";  // a named one: this is not done directly
+  options.timeout_ns = limit_ns;
+  return run_call(group, call, options, nullptr);
+}
+
+template <class Message>
+bool all_can(const std::vector<Message>& all, std::string* why_not) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].magic == kMagic && all[i].status == TW_OK) continue;
+    *why_not = "rank " + std::to_string(i) + " does not share memory with all others";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+DirectArea::DirectArea(Collectives& owner) : owner_(owner), worker_(owner.group().worker), ranks_(owner.group().size) {}
+
+DirectArea::~DirectArea() {
+  {
+    const Engine::Guard guard(owner_.engine());
+    for (RankArea& rank : ranks_) {
+      if (rank.mapping != nullptr) --rank.mapping->users;
+    }
+  }
+  for (RankArea& rank : ranks_) tw_remote_memory_release(rank.remote);
+  if (memory_ != nullptr) (void)tw_memory_release(memory_);
+}
+
+Status DirectArea::allocate(void* key, size_t* key_length) {
+  if (Status s = tw_memory_allocate(&worker_.context, sizeof(Segment), nullptr, &memory_); is_error(s)) return s;
+  mine_ = static_cast<Segment*>(tw_memory_address(memory_));
+  for (Line& line : mine_->lines) std::memset(static_cast<void*>(&line), 0, sizeof line);
+  RankArea& own = ranks_[owner_.group().rank];
+  own.segment = mine_;
+  own.seen = UINT64_MAX;  // never waited for
+  return tw_memory_export(memory_, key, key_length);
+}
+
+Status DirectArea::map(uint32_t rank, const void* key, size_t key_length) {
+  tw_endpoint* endpoint = nullptr;
+  if (Status s = owner_.group().await_endpoint(rank, &endpoint); is_error(s)) return s;
+  if (std::strcmp(tw_endpoint_transport(endpoint), "shm") != 0) return impl::fail(TW_ERR_UNSUPPORTED, "not reached by shm");
+  RankArea& area = ranks_[rank];
+  if (Status s = tw_memory_import(endpoint, key, key_length, &area.remote); is_error(s)) return s;
+  if (tw_remote_memory_length(area.remote) < sizeof(Segment)) return impl::fail(TW_ERR_PROTOCOL, "its segment is too short");
+  void* address = nullptr;
+  if (Status s = tw_remote_memory_map(area.remote, &address); is_error(s)) return s;
+  if (reinterpret_cast<uintptr_t>(address) % alignof(Segment) != 0) return impl::fail(TW_ERR_MISALIGNED, "mapped askew");
+  const Engine::Guard guard(owner_.engine());
+  Mapping* const mapping = reinterpret_cast<RemoteRegion*>(area.remote)->mapping;
+  if (mapping == nullptr) return impl::fail(TW_ERR_PEER_LOST, "lost while its segment was mapped");
+  ++mapping->users;
+  area.mapping = mapping;
+  area.segment = static_cast<Segment*>(address);
+  return TW_OK;
+}
+
+Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not) {
+  tw_group& group = owner.group();
+  auto area = std::make_unique<DirectArea>(owner);
+  AreaOffer offer;
+  size_t key_length = sizeof offer.key;
+  offer.status = area->allocate(offer.key, &key_length);
+  offer.key_length = static_cast<uint32_t>(key_length);
+  std::vector<AreaOffer> offers;
+  if (Status s = exchange(group, limit_ns, offer, &offers); is_error(s)) return s;
+  if (!all_can(offers, why_not)) return TW_OK;
+  AreaOutcome outcome;
+  for (uint32_t rank = 0; rank < group.size && outcome.status == TW_OK; ++rank) {
+    if (rank == group.rank) continue;
+    const bool fits = offers[rank].key_length <= sizeof offers[rank].key;
+    outcome.status = fits ? area->map(rank, offers[rank].key, offers[rank].key_length) : Status{TW_ERR_PROTOCOL};
+  }
+  std::vector<AreaOutcome> outcomes;
+  if (Status s = exchange(group, limit_ns, outcome, &outcomes); is_error(s)) return s;
+  if (all_can(outcomes, why_not)) *out = std::move(area);
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/planned.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "collectives/collectives.hpp"
+#include "collectives/run.hpp"
+#include "core/c_checks.hpp"
+#include "plans/c_steps.hpp"
+#include "plans/queue.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+// Channels of a group: 47 bits for which of its collectives, 16 for a part of the messages between two ranks. Those in plans are
+// counted, which all ranks do in the same order. Single ones on queues are told apart by what they are: which buffers they were
+// used with, and so how many plans are kept, differs between ranks, whose plans share the channels then.
+constexpr unsigned kPartBits = 16;
+constexpr uint64_t kOnQueue = uint64_t{1} << 63, kCollectiveMask = (uint64_t{1} << (63 - kPartBits)) - 1;
+/// Of one run: a program has at most device::kSlots receives of one channel, and an end buffers for as many plans as fit.
+constexpr uint32_t kMessagesPerChannel = 8;
+static_assert(kMostMessages / kMessagesPerChannel <= uint64_t{1} << kPartBits);
+
+constexpr uint64_t channels(uint64_t of) { return (of & kCollectiveMask) << kPartBits; }
+
+Status check_planned(const Call& call, const tw_collective_options& options) {
+  if (sinks_of(options).named() != 0)
+    return fail(TW_ERR_INVALID,
+                "%s: tw_plan_test, tw_plan_finish and tw_queue_check tell how a run ended: name no callback, queue, "
+                "counter, record or signal",
+                call.name);
+  if (options.timeout_ns != 0)
+    return fail(TW_ERR_INVALID, "%s: the plan's own timeout_ns limits its waits, 30 s those on a queue", call.name);
+  if (!call.reduces) return TW_OK;
+  if (call.op == TW_REDUCE_USER)
+    return fail(TW_ERR_UNSUPPORTED,
+                "%s: a function of the caller's is called from progress, which plans do not need: use %s itself", call.name,
+                call.name);
+  if (call.op == TW_REDUCE_AVERAGE || call.op == TW_REDUCE_SCALED_SUM)
+    return fail(TW_ERR_UNSUPPORTED, "%s: plans do not scale sums: use TW_REDUCE_SUM and scale the result, or %s itself",
+                call.name, call.name);
+  if (call.type > TW_TYPE_UINT8)
+    return fail(TW_ERR_UNSUPPORTED, "%s: plans do not combine elements of %s: use %s itself, with host memory", call.name,
+                type_name(call.type), call.name);
+  return TW_OK;
+}
+
+// ------------------------------------------------------------------------------------------------ steps
+
+/// One schedule on its way into a plan.
+class Lowering {
+ public:
+  Lowering(tw_plan& plan, tw_group& group, const char* name, const CollectiveTask& task, uint64_t first_channel)
+      : plan_(plan), group_(group), name_(name), task_(task), first_channel_(first_channel) {}
+  Lowering(const Lowering&) = delete;
+  Lowering& operator=(const Lowering&) = delete;
+
+  Status add(std::span<const uint32_t> after, uint32_t* number);
+
+ private:
+  void* address(const Part& part) const { return bases_[static_cast<size_t>(part.where)] + part.offset; }
+  Status add_steps(std::span<const uint32_t> after, uint32_t* number);
+  Status fill(uint32_t index, PlanStep* out);
+  Status fill_message(uint32_t index, PlanStep* out);
+  Status fill_reduce(const CollectiveStep& step, PlanStep* out);
+  Status add_one(PlanStep&& step, std::span<const uint32_t> after, uint32_t* number);
+  void join(uint32_t* number);
+
+  tw_plan& plan_;
+  tw_group& group_;
+  const char* const name_;
+  const CollectiveTask& task_;
+  const uint64_t first_channel_;
+  std::array<std::byte*, 3> bases_{};  // by Where
+  std::vector<uint32_t> numbers_;      // in the plan, by step
+  std::vector<bool> followed_;         // another step comes after it
+};
+
+Status Lowering::fill_message(uint32_t index, PlanStep* out) {
+  const CollectiveStep& step = task_.schedule->steps()[index];
+  const uint64_t channel = first_channel_ + task_.schedule->message_of(index) / kMessagesPerChannel;
+  const bool sends = step.verb == StepVerb::send;
+  tw_endpoint* endpoint = nullptr;
+  if (Status s = group_.await_endpoint(step.peer, &endpoint); is_error(s)) return s;
+  out->group = group_.id;
+  out->of += (sends ? ", to rank " : ", from rank ") + std::to_string(step.peer);
+  return sends ? send_step(endpoint, address(step.from), step.from.length, channel, out)
+               : recv_step(endpoint, address(step.to), step.to.length, channel, out);
+}
+
+Status Lowering::fill_reduce(const CollectiveStep& step, PlanStep* out) {
+  std::vector<tw_source> sources;
+  for (const Part& part : task_.schedule->sources_of(step)) sources.push_back({address(part), nullptr, 0});
+  return reduce_step(address(step.to), sources, step.to.length / task_.element, task_.operation.type, task_.operation.op, out);
+}
+
+Status Lowering::fill(uint32_t index, PlanStep* out) {
+  const CollectiveStep& step = task_.schedule->steps()[index];
+  out->of = name_;
+  switch (step.verb) {
+    case StepVerb::send:
+    case StepVerb::recv:
+      return fill_message(index, out);
+    case StepVerb::copy:
+      return copy_step(address(step.to), address(step.from), address(step.to) == address(step.from) ? 0 : step.to.length, out);
+    case StepVerb::reduce:
+      return fill_reduce(step, out);
+  }
+  return TW_OK;
+}
+
+Status Lowering::add_one(PlanStep&& step, std::span<const uint32_t> after, uint32_t* number) {
+  tw_op_options order = kOpDefaults;
+  order.after_steps = after.data();
+  order.after_count = after.size();
+  return plan_.add(std::move(step), order, number);
+}
+
+Status Lowering::add_steps(std::span<const uint32_t> first_after, uint32_t* number) {
+  const Schedule& schedule = task_.schedule->schedule();
+  numbers_.resize(schedule.steps.size());
+  followed_.assign(schedule.steps.size(), false);
+  std::vector<uint32_t> after;
+  for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
+    after.clear();
+    for (uint32_t k = 0; k < schedule.steps[i].after; ++k) {
+      const uint32_t earlier = schedule.after[schedule.steps[i].first_after + k];
+      followed_[earlier] = true;
+      after.push_back(numbers_[earlier]);
+    }
+    PlanStep made;
+    if (Status s = fill(i, &made); is_error(s)) return s;
+    const bool first = after.empty();
+    if (Status s = add_one(std::move(made), first ? first_after : std::span<const uint32_t>(after), &numbers_[i]); is_error(s))
+      return s;
+  }
+  if (!numbers_.empty()) {
+    join(number);
+    return TW_OK;
+  }
+  PlanStep nothing;  // this rank has no part
+  nothing.of = name_;
+  if (Status s = copy_step(nullptr, nullptr, 0, &nothing); is_error(s)) return s;
+  return add_one(std::move(nothing), first_after, number);
+}
+
+/// The last step's number stands for all that nothing follows.
+void Lowering::join(uint32_t* number) {
+  std::vector<uint32_t> last;
+  for (uint32_t i = 0; i + 1 < numbers_.size(); ++i) {
+    if (!followed_[i]) last.push_back(numbers_[i]);
+  }
+  *number = numbers_.back();
+  if (!last.empty()) plan_.end_with(*number, std::move(last));
+}
+
+Status Lowering::add(std::span<const uint32_t> after, uint32_t* number) {
+  Executor* near = nullptr;
+  if (Status s = plan_.executor_for(task_.device, &near); is_error(s)) return s;
+  uint64_t scratch = 0;
+  if (Status s = plan_.take_scratch(*near, task_.schedule->schedule().scratch, &scratch); is_error(s)) return s;
+  bases_ = {task_.bound.input.address, task_.bound.output.address, reinterpret_cast<std::byte*>(scratch)};
+  const uint32_t before = plan_.step_count();
+  uint32_t last = 0;
+  const Status status = add_steps(after, &last);
+  if (is_error(status)) {
+    plan_.drop_steps(before);
+    return status;
+  }
+  if (number != nullptr) *number = last;
+  return TW_OK;
+}
+
+Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, const uint64_t* first_channel,
+           uint32_t* step) {
+  if (Status s = plan.check_open(); is_error(s)) return s;
+  if (&plan.proxy.context != &group.worker.context)
+    return fail(TW_ERR_INVALID, "%s: the plan and the group are of different contexts", call.name);
+  if (options.after_count != 0 && options.after_steps == nullptr)
+    return fail(TW_ERR_INVALID, "%s: after_steps is NULL, after_count is %zu", call.name, options.after_count);
+  Collectives* all = nullptr;
+  CollectiveTask task;
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
+    if (Status s = all->check(); is_error(s)) return s;
+    if (Status s = resolve_call(*all, call, options, true, &task); is_error(s)) return s;
+  }
+  Lowering lowering(plan, group, call.name, task, first_channel != nullptr ? *first_channel : channels(all->planned));
+  if (Status s = lowering.add({options.after_steps, options.after_count}, step); is_error(s)) return s;
+  if (first_channel == nullptr) ++all->planned;
+  return TW_OK;
+}
+
+// ------------------------------------------------------------------------------------------------ kept by a queue
+
+void append(std::string& key, const void* bytes, size_t length) { key.append(static_cast<const char*>(bytes), length); }
+template <class T>
+void append(std::string& key, const T& value) {
+  append(key, &value, sizeof value);
+}
+void append(std::string& key, const std::vector<uint64_t>& values) {
+  append(key, values.size());
+  append(key, values.data(), values.size() * sizeof(uint64_t));
+}
+
+/// What all ranks call alike.
+std::string called_alike(const tw_group& group, const Call& call, const tw_collective_options& options) {
+  std::string key("collective");
+  append(key, group.id);
+  append(key, call.what.kind);
+  append(key, call.type);
+  append(key, call.op);
+  append(key, call.what.root);
+  append(key, options.flags);
+  const bool v = call.what.counts_at_root || call.sent.given() || call.received.given();
+  append(key, v ? ~uint64_t{0} : call.what.count);
+  if (options.algorithm != nullptr) key += options.algorithm;
+  return key;
+}
+
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash ^ hash >> 32;
+}
+
+}  // namespace
+
+Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, uint32_t* step) {
+  if (Status s = check_call(group, call, options); is_error(s)) return s;
+  if (Status s = check_planned(call, options); is_error(s)) return s;
+  return add(plan, group, call, options, nullptr, step);
+}
+
+Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& options) {
+  if (Status s = check_call(group, call, options); is_error(s)) return s;
+  if (Status s = check_planned(call, options); is_error(s)) return s;
+  if (options.after_count != 0)
+    return fail(TW_ERR_INVALID, "%s: a queue keeps its order by itself: name no after_steps", call.name);
+  std::string key = called_alike(group, call, options);
+  const uint64_t first_channel = kOnQueue | channels(hash_of(key));
+  key += '\0';
+  append(key, call.what.count);
+  append(key, call.send.address);
+  append(key, call.recv.address);
+  for (const Counts* counts : {&call.sent, &call.received}) {
+    append(key, counts->counts);
+    append(key, counts->offsets);
+  }
+  tw_plan* plan = nullptr;
+  const auto fill = [&](tw_plan& made) { return add(made, group, call, options, &first_channel, nullptr); };
+  if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
+  return plan->trigger(&queue);
+}
+
+}  // namespace thalweg::impl

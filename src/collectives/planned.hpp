@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives as steps of plans: a schedule becomes sends and receives on channels of the group's own, copies and reductions.
+#pragma once
+#include "collectives/call.hpp"
+#include "plans/plan.hpp"
+
+namespace thalweg::impl {
+
+/// Adds the rank's part to the plan; *step, if not null, is the number of a step that ends when all of it is over. After an error
+/// the plan is as it was.
+Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, uint32_t* step);
+/// Enqueues a run of the plan that the queue keeps for this call; made and prepared when there is none.
+Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& options);
+
+}  // namespace thalweg::impl

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""thalweg.init() and Group under ``thalweg run``, and alone."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import thalweg
+
+RUN = [sys.executable, "-m", "thalweg._cli.main", "run"]
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" / "ring.py"
+
+
+def run(tmp_path: pathlib.Path, ranks: int, text: str) -> subprocess.CompletedProcess[str]:
+    """A script's ranks; each has `world`."""
+    path = tmp_path / "rank.py"
+    path.write_text("import thalweg\nworld = thalweg.init(timeout=30)\n" + textwrap.dedent(text))
+    return subprocess.run([*RUN, "-n", str(ranks), str(path)], capture_output=True, text=True, timeout=100, check=False)
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the ranks have said."""
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_the_example():
+    done = subprocess.run([*RUN, "-n", "3", str(EXAMPLE)], capture_output=True, text=True, timeout=100, check=False)
+    assert lines(done) == ["[0] ring: 3 ranks, each added its number: 6"]
+
+
+def test_messages_between_all(tmp_path):
+    done = run(
+        tmp_path,
+        3,
+        """
+        requests = []
+        for rank in range(world.size):
+            got = bytearray(8)
+            requests.append((rank, got, world.worker.irecv(got, 1, source=world.endpoint(rank))))
+            world.endpoint(rank).send(world.rank.to_bytes(8, "little"), 1)
+        for rank, got, request in requests:
+            request.wait(20)
+            assert int.from_bytes(got, "little") == rank
+        world.barrier()
+        assert world.exchange(bytes([world.rank] * 3)) == [bytes([rank] * 3) for rank in range(3)]
+        assert world.lost() == []
+        print(world.rank, world.size)
+        world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] 0 3", "[1] 1 3", "[2] 2 3"]
+
+
+def test_parts(tmp_path):
+    done = run(
+        tmp_path,
+        3,
+        """
+        part = world.split(None if world.rank == 1 else 7, key=9 - world.rank)
+        host = world.split_by("host")
+        copy = host.duplicate()
+        copy.barrier()
+        print(part and (part.rank, part.size), host.size, copy.rank)
+        world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] (1, 2) 3 0", "[1] None 3 1", "[2] (0, 2) 3 2"]
+
+
+def test_a_window(tmp_path):
+    done = run(
+        tmp_path,
+        3,
+        """
+        memory = thalweg.Memory.allocate(world.context, 3)
+        with world.window(memory) as window:
+            for rank in range(3):
+                view = window.view(rank)
+                view[world.rank] = 10 * rank + world.rank
+                view.release()
+            world.barrier()
+            print(list(memoryview(memory)))
+            world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] [0, 1, 2]", "[1] [10, 11, 12]", "[2] [20, 21, 22]"]
+
+
+def test_a_rank_that_ends_is_named_and_left_behind(tmp_path):
+    done = run(
+        tmp_path,
+        3,
+        """
+        world.barrier()
+        if world.rank == 1:
+            world.close()
+        else:
+            try:
+                world.barrier()
+            except thalweg.PeerLost as error:
+                assert "rank 1:" in str(error), error
+            left = world.shrink()
+            left.barrier()
+            print(left.rank, left.size, world.lost())
+            left.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] 0 2 [1]", "[2] 1 2 [1]"]
+
+
+def test_alone():
+    with thalweg.init() as world:
+        assert (world.rank, world.size) == (0, 1)
+        world.barrier()
+        got = bytearray(9)
+        request = world.worker.irecv(got, 3, source=world.endpoint(0))
+        world.endpoint(0).send(b"to myself", 3)
+        request.wait(20)
+        assert got == b"to myself"
+    assert world.closed and world.worker.closed
+
+
+def test_what_is_wrong_is_named(tmp_path):
+    with pytest.raises(thalweg.InvalidError, match="THALWEG_STORE"):
+        thalweg.init(rank=0, count=2)
+    with pytest.raises(thalweg.TimedOut, match="1 did not come"):
+        thalweg.init(store=f"file:{tmp_path}/store", rank=0, count=2, timeout=0.3)
+    with thalweg.init() as world:
+        with pytest.raises(thalweg.InvalidError, match="no rank 1"):
+            world.endpoint(1)
+        with pytest.raises(thalweg.InvalidError, match="numa"):
+            world.split_by("rack")
+    with pytest.raises(thalweg.HandleError):
+        world.barrier()

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocking collectives over memory that all ranks map: when that is the way, beside others, and with a rank that does not keep to it.
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <random>
+
+#include "collectives/collectives.hpp"
+#include "collectives/element_loops.hpp"
+#include "collectives/elements.hpp"
+#include "group_ranks.hpp"
+
+namespace thalweg::test {
+namespace {
+
+tw_collective_options named(const char* algorithm) {
+  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+  options.algorithm = algorithm;
+  options.timeout_ns = 20 * kSecond;
+  return options;
+}
+
+tw_status sum(tw_group* group, std::vector<int64_t>& values, const tw_collective_options* options, tw_request* request = nullptr) {
+  return tw_allreduce(group, TW_IN_PLACE, values.data(), values.size(), TW_TYPE_INT64, TW_REDUCE_SUM, options, request);
+}
+
+TEST(DirectCollectives, AreOfBlockingCallsAlone) {
+  run_group(3, [](GroupRank& rank) {
+    std::vector<int64_t> values(100, rank.rank.number);
+    tw_collective_options direct = named("direct");
+    EXPECT_EQ(sum(rank.group, values, &direct), TW_OK) << tw_last_error();
+    EXPECT_EQ(values, std::vector<int64_t>(100, 3));
+    EXPECT_NE(rank.group->collectives->direct(), nullptr);
+    tw_request request = TW_REQUEST_NONE;
+    EXPECT_EQ(sum(rank.group, values, &direct, &request), TW_ERR_UNSUPPORTED);
+    direct.flags = TW_COLLECTIVE_REPEATABLE;
+    EXPECT_EQ(sum(rank.group, values, &direct), TW_ERR_UNSUPPORTED) << "non-blocking calls have another order";
+    const tw_collective_options ring = named("ring");
+    EXPECT_EQ(sum(rank.group, values, &ring), TW_OK) << tw_last_error();
+    EXPECT_EQ(values, std::vector<int64_t>(100, 9));
+  });
+}
+
+TEST(DirectCollectives, NeedSharedMemory) {
+  RankOptions over_tcp;
+  over_tcp.transport = "tcp";
+  run_group(
+      2,
+      [](GroupRank& rank) {
+        std::vector<int64_t> values(10, 1);
+        const tw_collective_options direct = named("direct");
+        EXPECT_EQ(sum(rank.group, values, &direct), TW_ERR_UNSUPPORTED) << "on all ranks";
+        EXPECT_EQ(sum(rank.group, values, nullptr), TW_OK) << tw_last_error();
+        EXPECT_EQ(values, std::vector<int64_t>(10, 2));
+      },
+      over_tcp);
+}
+
+/// One step of a random order that all ranks have: a blocking sum, by any way, one under way while others run, a message, a barrier.
+struct Traffic {
+  GroupRank& rank;
+  std::vector<int64_t> late;
+  tw_request under_way = TW_REQUEST_NONE;
+  int64_t late_expected = 0;
+
+  void sums(size_t count, const tw_collective_options* options) {
+    const uint32_t size = rank.rank.size;
+    std::vector<int64_t> values(count, rank.rank.number + 1);
+    ASSERT_EQ(sum(rank.group, values, options), TW_OK) << tw_last_error();
+    ASSERT_EQ(values, std::vector<int64_t>(count, size * (size + 1) / 2));
+  }
+  void finish() {
+    if (under_way == TW_REQUEST_NONE) return;
+    ASSERT_EQ(tw_request_finish(std::exchange(under_way, TW_REQUEST_NONE)), TW_OK) << tw_last_error();
+    ASSERT_EQ(late, std::vector<int64_t>(late.size(), late_expected));
+  }
+  void begin(size_t count) {
+    finish();
+    late.assign(count, 2);
+    late_expected = 2 * rank.rank.size;
+    ASSERT_EQ(sum(rank.group, late, nullptr, &under_way), TW_IN_PROGRESS) << tw_last_error();
+  }
+  void message(size_t length) {
+    const uint32_t size = rank.rank.size, me = rank.rank.number;
+    const std::string text(length, 'm');
+    std::string got(length, '-');
+    tw_request receive = TW_REQUEST_NONE;
+    tw_worker* const worker = rank.rank.worker->get();
+    const tw_status posted = tw_recv(worker, got.data(), got.size(), 7, ~uint64_t{0}, nullptr, &receive);
+    ASSERT_GE(posted, TW_OK);
+    ASSERT_EQ(tw_send_blocking(rank.rank.handles[(me + 1) % size], text.data(), length, 7), TW_OK) << tw_last_error();
+    if (posted == TW_IN_PROGRESS) ASSERT_EQ(tw_request_finish(receive), TW_OK) << tw_last_error();
+    ASSERT_EQ(got, text);
+  }
+};
+
+TEST(DirectCollectives, MixWithAllElse) {
+  const uint64_t seed = std::random_device{}();
+  for (const uint32_t size : {2u, 5u}) {
+    run_group(size, [&](GroupRank& rank) {
+      std::mt19937_64 random(seed);
+      Traffic traffic{rank, {}};
+      const tw_collective_options by_messages = named("recursive_doubling");
+      for (int i = 0; i < 150; ++i) {
+        const size_t count = random() % 3 == 0 ? random() % 60'000 + 1 : random() % 20 + 1;
+        switch (random() % 6) {
+          case 0:
+            traffic.begin(count);
+            break;
+          case 1:
+            traffic.message(count);
+            break;
+          case 2:
+            traffic.sums(count, &by_messages);
+            break;
+          case 3:
+            ASSERT_EQ(tw_barrier(rank.group, nullptr, nullptr), TW_OK) << tw_last_error();
+            break;
+          default:
+            traffic.sums(count, nullptr);
+        }
+      }
+      traffic.finish();
+    });
+  }
+}
+
+/// A rank that publishes a step to which it cannot have come: the others end, and read nothing by its numbers.
+TEST(DirectCollectives, ALyingRankIsNamed) {
+  run_ranks(3, [](Rank& one) {
+    GroupRank rank(one);
+    const tw_collective_options options = named(nullptr);
+    EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();
+    one.barrier();
+    if (one.number == 1) {
+      impl::DirectArea& area = *rank.group->collectives->direct();
+      for (uint64_t step = 0; step < impl::DirectArea::kSlots; ++step) {
+        const uint64_t lie = 1'000'000;
+        std::memcpy(area.part(1, step, true) - 16, &lie, sizeof lie);  // the number before what is published
+      }
+      one.barrier();
+      EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_ERR_PROTOCOL) << tw_last_error();
+    } else {
+      one.barrier();
+      EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_ERR_PROTOCOL) << tw_last_error();
+      EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+    }
+    one.barrier();
+  });
+}
+
+std::vector<unsigned char> random_elements(uint64_t bytes, std::mt19937_64& random) {
+  std::vector<unsigned char> made(bytes);
+  for (unsigned char& one : made) one = static_cast<unsigned char>(random());
+  return made;
+}
+
+/// No NaN of 32 or 64 bits: which payload comes out of two of them is the compiler's choice.
+std::vector<unsigned char> random_operand(uint32_t type, uint64_t bytes, std::mt19937_64& random) {
+  std::vector<unsigned char> made = random_elements(bytes, random);
+  const uint64_t element = impl::element_size(type);
+  for (uint64_t i = element; (type == TW_TYPE_FLOAT32 || type == TW_TYPE_FLOAT64) && i <= bytes; i += element) made[i - 1] &= 0xbf;
+  return made;
+}
+
+/// Many elements and single ones.
+TEST(ElementLoops, GiveTheBitsOfOneElementAfterTheOther) {
+  std::mt19937_64 random(std::random_device{}());
+  impl::ReduceRoom room;
+  for (uint32_t type : {TW_TYPE_FLOAT16, TW_TYPE_FLOAT32, TW_TYPE_FLOAT64, TW_TYPE_INT32, TW_TYPE_INT64}) {
+    for (uint32_t op : {TW_REDUCE_SUM, TW_REDUCE_PRODUCT, TW_REDUCE_MIN, TW_REDUCE_MAX}) {
+      for (size_t operands = 2; operands <= 6; ++operands) {
+        const uint64_t count = 203, element = impl::element_size(type);
+        std::vector<std::vector<unsigned char>> from;
+        std::vector<uint64_t> sources;
+        for (size_t i = 0; i < operands; ++i) {
+          from.push_back(random_operand(type, count * element, random));
+          sources.push_back(reinterpret_cast<uint64_t>(from.back().data()));
+        }
+        std::vector<unsigned char> whole(count * element), single(count * element);
+        const impl::Operation what{type, op};
+        impl::reduce_host(what, reinterpret_cast<std::byte*>(whole.data()), sources, count, room);
+        for (uint64_t i = 0; i < count; ++i) {  // too few for vectors
+          std::vector<uint64_t> at = sources;
+          for (uint64_t& address : at) address += i * element;
+          impl::reduce_host(what, reinterpret_cast<std::byte*>(single.data() + i * element), at, 1, room);
+        }
+        EXPECT_TRUE(whole == single) << "type " << type << " operation " << op << " of " << operands;
+        impl::reduce_host(what, reinterpret_cast<std::byte*>(from[1].data()), sources, count, room);
+        EXPECT_TRUE(from[1] == whole) << "in the place of an operand: type " << type << " operation " << op << " of " << operands;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace thalweg::test
