@@ -34,8 +34,12 @@ struct Group {
 template <class Call>
 void call(Group& self, Call&& make) {
   tw_group* const handle = self.get();
-  self.worker->enter();
   const Using user(self.users);
+  if (Unlocked::inside()) {  // the exchange of a window: this thread is in its worker already
+    check(without_gil({}, [&] { return make(handle); }));
+    return;
+  }
+  self.worker->enter();
   check(without_gil({self.worker}, [&] { return make(handle); }));
 }
 
