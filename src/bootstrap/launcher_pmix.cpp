@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpirun and prterun of Open MPI, srun --mpi=pmix, and others with a server of PMIx on each machine. Rank 0 makes the job's key; it and
-// all values travel over the launcher's own connections, which are as private as the launcher keeps them.
+// mpirun and prterun of Open MPI, srun --mpi=pmix, and others with a server of PMIx on each machine. Rank 0 makes the job's
+// key; it and all values travel over the launcher's own connections, which are as private as the launcher keeps them.
 //
-// The client is finalised when the process exits: one that ends without it counts as failed, and after it an MPI that is initialised
-// later could not have its own (Open MPI 4). An MPI in the process counts its own use.
+// The client is finalised when the process exits: one that ends without it counts as failed, and after it an MPI that is
+// initialised later could not have its own (Open MPI 4). An MPI in the process counts its own use.
 #include <unistd.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_init in real processes under the environment of each launcher: `thalweg run`, torchrun, PMIx (mpirun, where there is one), none;
-// what they leave out or get wrong; and a rank that is killed.
+// tw_init in real processes under the environment of each launcher: `thalweg run`, torchrun, PMIx (mpirun, where there is one),
+// none; what they leave out or get wrong; and a rank that is killed.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
