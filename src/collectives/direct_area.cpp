@@ -12,8 +12,8 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr unsigned kSpins = 400, kCrowdedSpins = 4;  // polls before the worker is progressed
-constexpr unsigned kEager = 100;                     // polls without a pause between them
+constexpr unsigned kSpins = 4000, kCrowdedSpins = 4;  // polls, some microseconds, before the worker is progressed
+constexpr unsigned kEager = 2000;                     // polls without a pause: in a guest of a hypervisor one may take a microsecond
 constexpr uint64_t kLookNs = 5 * kMillisecond;       // between two looks for losses
 constexpr uint64_t kNapNs = 50'000;                  // a peer's store wakes no thread
 constexpr uint32_t kProgressEvery = 16;              // collectives that never wait progress the worker, too

@@ -35,7 +35,7 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
       break;
   }
   const double turns = 1 + copied / static_cast<double>(kStep);
-  return turns * costs.message_ns * (0.25 + ranks / 64) + copied * costs.copy_byte_ns + combined * costs.reduce_byte_ns;
+  return turns * costs.message_ns * (0.25 + ranks / 64) + copied * costs.copy_byte_ns / 2 + combined * costs.reduce_byte_ns;
 }
 
 }  // namespace thalweg::impl
