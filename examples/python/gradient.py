@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gradient: training that is spread over however many processes there are (``thalweg run -n 4 gradient.py``). Each rank has data of
-its own for the line y = 3 x - 1; an allreduce averages the gradients, so that all ranks keep the same weights."""
+"""gradient: training that is spread over however many processes there are (``thalweg run -n 4 gradient.py``). Each rank has
+data of its own for the line y = 3 x - 1; an allreduce averages the gradients, so that all ranks keep the same weights."""
 
 import numpy as np
 import thalweg

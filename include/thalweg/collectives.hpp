@@ -131,6 +131,74 @@ template <detail::Elements S, detail::Elements R>
   return tw_exclusive_scan(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(send), detail::type_of<R>,
                            op, options, request);
 }
+// The v forms. counts (and offsets, where they are not empty: elements) have an entry for each rank, and fit the buffers.
+
+namespace detail {
+using Counts = std::span<const size_t>;
+inline const size_t* offsets_or_null(Counts offsets) noexcept { return offsets.empty() ? nullptr : offsets.data(); }
+/// Entries for each rank, which reach no further than the buffer does.
+inline bool reaches(const tw_group* group, Counts counts, Counts offsets, size_t room) noexcept {
+  if (counts.size() != tw_group_size(group) || (!offsets.empty() && offsets.size() != counts.size())) return false;
+  for (size_t i = 0, at = 0; i < counts.size(); at += counts[i++]) {
+    if (!offsets.empty()) at = offsets[i];
+    if (counts[i] != 0 && (at > room || counts[i] > room - at)) return false;
+  }
+  return true;
+}
+}  // namespace detail
+
+template <detail::Elements S, detail::Elements R>
+[[nodiscard]] tw_status reduce_scatterv(tw_group* group, const S& send, R&& recv, std::span<const size_t> counts,
+                                        uint32_t op = TW_REDUCE_SUM, const tw_collective_options* options = nullptr,
+                                        tw_request* request = nullptr) noexcept {
+  if (!detail::reaches(group, counts, {}, std::ranges::size(send))) return TW_ERR_INVALID;
+  if (!detail::fit<S, R>(counts[tw_group_rank(group)], std::ranges::size(recv))) return TW_ERR_INVALID;
+  return tw_reduce_scatterv(group, std::ranges::data(send), std::ranges::data(recv), counts.data(), detail::type_of<R>, op, options,
+                            request);
+}
+template <detail::Elements S, detail::Elements R>
+[[nodiscard]] tw_status allgatherv(tw_group* group, const S& send, R&& recv, std::span<const size_t> counts,
+                                   std::span<const size_t> offsets = {}, const tw_collective_options* options = nullptr,
+                                   tw_request* request = nullptr) noexcept {
+  if (!detail::reaches(group, counts, offsets, std::ranges::size(recv))) return TW_ERR_INVALID;
+  if (!detail::fit<S, R>(std::ranges::size(send), counts[tw_group_rank(group)])) return TW_ERR_INVALID;
+  return tw_allgatherv(group, std::ranges::data(send), std::ranges::data(recv), counts.data(), detail::offsets_or_null(offsets),
+                       detail::type_of<R>, options, request);
+}
+/// recv, counts and offsets are root's; elsewhere they may be empty.
+template <detail::Elements S, detail::Elements R>
+[[nodiscard]] tw_status gatherv(tw_group* group, const S& send, R&& recv, std::span<const size_t> counts, uint32_t root,
+                                std::span<const size_t> offsets = {}, const tw_collective_options* options = nullptr,
+                                tw_request* request = nullptr) noexcept {
+  const bool here = tw_group_rank(group) == root;
+  if (here && !detail::reaches(group, counts, offsets, std::ranges::size(recv))) return TW_ERR_INVALID;
+  if (!detail::fit<S, R>(std::ranges::size(send), here ? counts[root] : std::ranges::size(send))) return TW_ERR_INVALID;
+  return tw_gatherv(group, std::ranges::data(send), std::ranges::size(send), std::ranges::data(recv), counts.data(),
+                    detail::offsets_or_null(offsets), detail::type_of<R>, root, options, request);
+}
+/// send, counts and offsets are root's; elsewhere they may be empty.
+template <detail::Elements S, detail::Elements R>
+[[nodiscard]] tw_status scatterv(tw_group* group, const S& send, R&& recv, std::span<const size_t> counts, uint32_t root,
+                                 std::span<const size_t> offsets = {}, const tw_collective_options* options = nullptr,
+                                 tw_request* request = nullptr) noexcept {
+  const bool here = tw_group_rank(group) == root;
+  if (here && !detail::reaches(group, counts, offsets, std::ranges::size(send))) return TW_ERR_INVALID;
+  if (!detail::fit<S, R>(here ? counts[root] : std::ranges::size(recv), std::ranges::size(recv))) return TW_ERR_INVALID;
+  return tw_scatterv(group, std::ranges::data(send), counts.data(), detail::offsets_or_null(offsets), std::ranges::data(recv),
+                     std::ranges::size(recv), detail::type_of<R>, root, options, request);
+}
+template <detail::Elements S, detail::Elements R>
+[[nodiscard]] tw_status alltoallv(tw_group* group, const S& send, std::span<const size_t> send_counts, R&& recv,
+                                  std::span<const size_t> recv_counts, std::span<const size_t> send_offsets = {},
+                                  std::span<const size_t> recv_offsets = {}, const tw_collective_options* options = nullptr,
+                                  tw_request* request = nullptr) noexcept {
+  static_assert(detail::type_of<S> == detail::type_of<R>, "what is sent and what is received have different types");
+  if (!detail::reaches(group, send_counts, send_offsets, std::ranges::size(send))) return TW_ERR_INVALID;
+  if (!detail::reaches(group, recv_counts, recv_offsets, std::ranges::size(recv))) return TW_ERR_INVALID;
+  return tw_alltoallv(group, std::ranges::data(send), send_counts.data(), detail::offsets_or_null(send_offsets),
+                      std::ranges::data(recv), recv_counts.data(), detail::offsets_or_null(recv_offsets), detail::type_of<R>, options,
+                      request);
+}
 /// tw_group_explain.
 [[nodiscard]] inline std::string explain(tw_group* group, const char* collective, size_t count, uint32_t type = TW_TYPE_FLOAT32,
                                          const tw_collective_options* options = nullptr) {

@@ -45,6 +45,37 @@ TEST(CollectivesView, SpansCarryTheirTypes) {
   });
 }
 
+TEST(CollectivesView, CountsFitTheirBuffers) {
+  run_group(3, [](GroupRank& rank) {
+    tw_group* const group = rank.group;
+    const auto me = static_cast<size_t>(rank.rank.number);
+    const std::vector<size_t> counts{1, 2, 3}, begins{0, 1, 3}, short_of{1, 2};
+    const Numbers mine = from(static_cast<int64_t>(begins[me]), counts[me]);
+    Numbers whole(6), own(counts[me]);
+    EXPECT_EQ(allgatherv(group, mine, whole, counts), TW_OK);
+    EXPECT_EQ(whole, from(0, 6));
+    Numbers apart(7, -1);
+    EXPECT_EQ(allgatherv(group, mine, apart, counts, std::vector<size_t>{6, 0, 2}), TW_OK);
+    EXPECT_EQ(apart, (Numbers{1, 2, 3, 4, 5, -1, 0}));
+    EXPECT_EQ(reduce_scatterv(group, whole, own, counts), TW_OK);
+    EXPECT_EQ(own[0], 3 * static_cast<int64_t>(begins[me]));
+    EXPECT_EQ(gatherv(group, mine, apart, counts, 1), TW_OK);
+    EXPECT_EQ(scatterv(group, whole, own, counts, 2), TW_OK);
+    EXPECT_EQ(own, mine);
+    Numbers got(3 * counts[me]);
+    const std::vector<size_t> same(3, counts[me]);
+    EXPECT_EQ(alltoallv(group, whole, counts, got, same), TW_OK);
+    EXPECT_EQ(got[2 * counts[me]], static_cast<int64_t>(begins[me]));
+    EXPECT_EQ(allgatherv(group, mine, whole, short_of), TW_ERR_INVALID);
+    EXPECT_EQ(allgatherv(group, mine, whole, counts, std::vector<size_t>{6, 0, 2}), TW_ERR_INVALID) << "beyond the end";
+    EXPECT_EQ(alltoallv(group, own, counts, got, same), TW_ERR_INVALID);
+    const std::string text = explain(group, "allgather", 5, TW_TYPE_INT64);
+    EXPECT_NE(text.find("allgather: 5 elements of 8 bytes, 3 ranks"), std::string::npos) << text;
+    EXPECT_NE(text.find("\nchosen: "), std::string::npos) << text;
+    EXPECT_THROW((void)explain(group, "allgathers", 5), Error);
+  });
+}
+
 /// What rank `me` gets of an allreduce, reduce, ... of numbers, by one algorithm; empty: it is refused.
 Numbers run_by(tw_group* group, impl::CollectiveKind kind, const char* algorithm, size_t count) {
   using impl::CollectiveKind;
