@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a group tell each other to make windows and further groups, and the barrier: small values over the group's
+// What the ranks of a group tell each other to make windows and further groups: small values over the group's
 // endpoints, beside the messages of users.
 #pragma once
 #include "groups/group.hpp"
