@@ -114,10 +114,7 @@ Status prepare(Collectives& all, Call& call, const tw_collective_options& option
 /// The wait is over before the run is: all ranks are told why.
 void end_early(Collectives& all, CollectiveRun& run, const char* name, Status interrupt, uint64_t limit_ns) {
   const Engine::Guard guard(all.engine());
-  if (is_error(interrupt)) {
-    const uint32_t own = all.group().rank;
-    return all.fail(interrupt, own, std::string(name) + ": rank " + std::to_string(own) + " was interrupted in it");
-  }
+  if (is_error(interrupt)) return all.fail_interrupted(interrupt, name);
   uint32_t rank = kNoRank;
   const std::string missing = run.missing(&rank);
   all.fail(TW_ERR_TIMED_OUT, rank,

@@ -99,6 +99,10 @@ void Collectives::fail(Status status, uint32_t rank, const std::string& why) {
   tell_others(status, rank, text);
 }
 
+void Collectives::fail_interrupted(Status status, const char* name) {
+  fail(status, group_.rank, std::string(name) + ": rank " + std::to_string(group_.rank) + " was interrupted in it");
+}
+
 void Collectives::fail_here(Status status, const std::string& why) {
   failed_ = status;
   why_ = why;

@@ -55,6 +55,8 @@ class Collectives {
   void end(CollectiveRun& run);
   /// All collectives under way end with this status, here and on all other ranks. rank: whose fault it is; kNoRank: not known.
   void fail(Status status, uint32_t rank, const std::string& why);
+  /// The same: this rank's blocking call of that name was interrupted.
+  void fail_interrupted(Status status, const char* name);
 
   /// Of a group that has failed: has it told all others, as far as they are there?
   bool told() const { return *telling_ == 0; }

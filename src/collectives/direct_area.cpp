@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "collectives/called_text.hpp"
 #include "collectives/collectives.hpp"
 #include "core/c_checks.hpp"
@@ -90,8 +91,13 @@ Status DirectArea::await_long(uint32_t rank, uint64_t step) {
 Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   const uint64_t now = monotonic_ns();
   if (deadline_ == 0) deadline_ = limit_ns_ >= kForever - now ? kForever : now + limit_ns_;
+  const Status interrupt = interrupted();  // not under the lock: an interpreter's may be waited for
   const Engine::Guard guard(owner_.engine());
   if (is_error(owner_.failed())) return owner_.failure();
+  if (is_error(interrupt)) {
+    owner_.fail_interrupted(interrupt, name_);
+    return owner_.failure();
+  }
   const auto published = [&] {
     return ranks_[rank].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step;
   };

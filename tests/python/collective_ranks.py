@@ -367,10 +367,10 @@ def check_interrupt(world):
 
 
 if __name__ == "__main__":
-    if sys.argv[-1] == "loss":  # the launcher ends all when its own child is killed
-        if child := os.fork():
-            os.waitpid(child, 0)
-            sys.exit(0)
+    # The launcher ends all when its own child is killed.
+    if sys.argv[-1] == "loss" and (child := os.fork()):
+        os.waitpid(child, 0)
+        sys.exit(0)
     world = thalweg.init(timeout=30)
     for name in sys.argv[1:]:
         globals()["check_" + name](world)

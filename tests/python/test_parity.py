@@ -23,7 +23,13 @@ GIVEN = "returned"
 REDUCTIONS = ["reduce", "allreduce", "reduce_scatter", "reduce_scatterv", "scan", "exclusive_scan"]
 EXCHANGES = ["allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv"]
 COLLECTIVES = ["barrier", "broadcast", *REDUCTIONS, *EXCHANGES]
+PLANNED = "collectives in plans and on queues are C's alone (docs/support.md)"
 NOT_IN_PYTHON = {
+    **{
+        name: PLANNED
+        for one in ["reduce_to_root", *(each for each in COLLECTIVES if each != "reduce")]
+        for name in (f"tw_plan_{one}", f"tw_{one}_on")
+    },
     "tw_version": "thalweg.__version__",
     "tw_version_string": "thalweg.__version__",
     "tw_last_error": "the exception's text",
@@ -293,6 +299,8 @@ OPTIONS = {
         "scale": ("scale", OF_REDUCTIONS),
         "reduce": ("op", OF_REDUCTIONS),
         "reduce_arg": None,  # of a closure
+        "after_steps": None,  # PLANNED
+        "after_count": None,
         "timeout_ns": ("timeout", [f"tw_{name}" for name in COLLECTIVES]),
         "callback": None,  # WAITS
         "arg": None,

@@ -134,7 +134,7 @@ class Measured {
     const tw_status status =
         tw_group_explain(ranks_.group, kind_.collective, count_, TW_TYPE_FLOAT32, &options_, text, &length);
     const char* const chosen = status < 0 && status != TW_ERR_TRUNCATED ? nullptr : std::strstr(text, "chosen: ");
-    return chosen == nullptr ? "" : std::string(chosen + 8, std::strcspn(chosen + 8, ";"));
+    return chosen == nullptr ? "" : std::string(chosen + 8, std::strcspn(chosen + 8, ",;\n"));
   }
 
  private:

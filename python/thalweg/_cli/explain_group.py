@@ -25,6 +25,7 @@ def explain_group(collective: str, size: int, ranks: int, transport: str | None,
             process.start()
         try:
             with world_of(store, 0, ranks, transport) as world:
+                world.barrier()  # after which the ranks know whether all map each other's memory
                 text = explain_in(world, collective, count, options)
                 world.barrier()
             if isinstance(text, native.NativeError):
@@ -40,24 +41,26 @@ def explain_group(collective: str, size: int, ranks: int, transport: str | None,
 def world_of(store: str, rank: int, ranks: int, transport: str | None) -> Any:
     """The group; NativeError with the library's words."""
     import thalweg
+    from thalweg import errors
 
     try:
         return thalweg.init(store=store, rank=rank, count=ranks, transports=transport and f"self,{transport}", timeout=30)
-    except thalweg.ThalwegError as error:
+    except errors.ThalwegError as error:
         raise native.NativeError(str(error)) from None
 
 
 def explain_in(world: Any, collective: str, count: int, options: dict[str, Any]) -> str | native.NativeError:
     """The text, or what is wrong with the options: the other ranks wait for the barrier either way."""
-    import thalweg
+    from thalweg import errors
 
     try:
         return world.explain(collective, count, dtype="float32", **options)
-    except thalweg.ThalwegError as error:
+    except errors.ThalwegError as error:
         return native.NativeError(str(error))
 
 
 def other(store: str, rank: int, ranks: int, transport: str | None) -> None:
     """One of the other processes."""
     with world_of(store, rank, ranks, transport) as world:
+        world.barrier()
         world.barrier()
