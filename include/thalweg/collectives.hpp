@@ -33,7 +33,7 @@ concept Elements = std::ranges::contiguous_range<R> && std::ranges::sized_range<
 template <Elements R>
 inline constexpr uint32_t type_of = element_type<std::remove_cv_t<std::ranges::range_value_t<R>>>;
 template <class R>
-size_t share(const R &whole, const tw_group *group) {
+size_t share(const R& whole, const tw_group* group) {
   return std::ranges::size(whole) / std::max<size_t>(1, tw_group_size(group));
 }
 /// Both have the same elements, and as many of them as the collective says.
@@ -44,34 +44,34 @@ bool fit(size_t sent, size_t received) {
 }
 }  // namespace detail
 
-[[nodiscard]] inline tw_status barrier(tw_group *group, const tw_collective_options *options = nullptr,
-                                       tw_request *request = nullptr) noexcept {
+[[nodiscard]] inline tw_status barrier(tw_group* group, const tw_collective_options* options = nullptr,
+                                       tw_request* request = nullptr) noexcept {
   return tw_barrier(group, options, request);
 }
 template <detail::Elements R>
-[[nodiscard]] tw_status broadcast(tw_group *group, R &&buffer, uint32_t root, const tw_collective_options *options = nullptr,
-                                  tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status broadcast(tw_group* group, R&& buffer, uint32_t root, const tw_collective_options* options = nullptr,
+                                  tw_request* request = nullptr) noexcept {
   return tw_broadcast(group, std::ranges::data(buffer), std::ranges::size(buffer), detail::type_of<R>, root, options, request);
 }
 /// In place.
 template <detail::Elements R>
-[[nodiscard]] tw_status allreduce(tw_group *group, R &&buffer, uint32_t op = TW_REDUCE_SUM,
-                                  const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status allreduce(tw_group* group, R&& buffer, uint32_t op = TW_REDUCE_SUM,
+                                  const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   return tw_allreduce(group, TW_IN_PLACE, std::ranges::data(buffer), std::ranges::size(buffer), detail::type_of<R>, op, options,
                       request);
 }
 /// TW_ERR_INVALID, also of those below: the lengths do not fit together.
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status allreduce(tw_group *group, const S &send, R &&recv, uint32_t op = TW_REDUCE_SUM,
-                                  const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status allreduce(tw_group* group, const S& send, R&& recv, uint32_t op = TW_REDUCE_SUM,
+                                  const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   if (!detail::fit<S, R>(std::ranges::size(send), std::ranges::size(recv))) return TW_ERR_INVALID;
   return tw_allreduce(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(send), detail::type_of<R>, op,
                       options, request);
 }
 /// recv is root's; elsewhere it may be empty.
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status reduce(tw_group *group, const S &send, R &&recv, uint32_t root, uint32_t op = TW_REDUCE_SUM,
-                               const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status reduce(tw_group* group, const S& send, R&& recv, uint32_t root, uint32_t op = TW_REDUCE_SUM,
+                               const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   const bool here = tw_group_rank(group) == root;
   if (!detail::fit<S, R>(std::ranges::size(send), here ? std::ranges::size(recv) : std::ranges::size(send)))
     return TW_ERR_INVALID;
@@ -79,38 +79,38 @@ template <detail::Elements S, detail::Elements R>
                    root, options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status reduce_scatter(tw_group *group, const S &send, R &&recv, uint32_t op = TW_REDUCE_SUM,
-                                       const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status reduce_scatter(tw_group* group, const S& send, R&& recv, uint32_t op = TW_REDUCE_SUM,
+                                       const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   if (!detail::fit<S, R>(std::ranges::size(send), std::ranges::size(recv) * tw_group_size(group))) return TW_ERR_INVALID;
   return tw_reduce_scatter(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(recv), detail::type_of<R>,
                            op, options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status allgather(tw_group *group, const S &send, R &&recv, const tw_collective_options *options = nullptr,
-                                  tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status allgather(tw_group* group, const S& send, R&& recv, const tw_collective_options* options = nullptr,
+                                  tw_request* request = nullptr) noexcept {
   if (!detail::fit<S, R>(std::ranges::size(send) * tw_group_size(group), std::ranges::size(recv))) return TW_ERR_INVALID;
   return tw_allgather(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(send), detail::type_of<R>,
                       options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status gather(tw_group *group, const S &send, R &&recv, uint32_t root,
-                               const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status gather(tw_group* group, const S& send, R&& recv, uint32_t root,
+                               const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   const size_t whole = std::ranges::size(send) * tw_group_size(group);
   if (!detail::fit<S, R>(whole, tw_group_rank(group) == root ? std::ranges::size(recv) : whole)) return TW_ERR_INVALID;
   return tw_gather(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(send), detail::type_of<R>, root,
                    options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status scatter(tw_group *group, const S &send, R &&recv, uint32_t root,
-                                const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status scatter(tw_group* group, const S& send, R&& recv, uint32_t root,
+                                const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   const size_t whole = std::ranges::size(recv) * tw_group_size(group);
   if (!detail::fit<S, R>(tw_group_rank(group) == root ? std::ranges::size(send) : whole, whole)) return TW_ERR_INVALID;
   return tw_scatter(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(recv), detail::type_of<R>, root,
                     options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status alltoall(tw_group *group, const S &send, R &&recv, const tw_collective_options *options = nullptr,
-                                 tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status alltoall(tw_group* group, const S& send, R&& recv, const tw_collective_options* options = nullptr,
+                                 tw_request* request = nullptr) noexcept {
   const size_t count = detail::share(send, group);
   if (!detail::fit<S, R>(std::ranges::size(send), std::ranges::size(recv)) ||
       count * tw_group_size(group) != std::ranges::size(send))
@@ -118,15 +118,15 @@ template <detail::Elements S, detail::Elements R>
   return tw_alltoall(group, std::ranges::data(send), std::ranges::data(recv), count, detail::type_of<R>, options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status scan(tw_group *group, const S &send, R &&recv, uint32_t op = TW_REDUCE_SUM,
-                             const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status scan(tw_group* group, const S& send, R&& recv, uint32_t op = TW_REDUCE_SUM,
+                             const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   if (!detail::fit<S, R>(std::ranges::size(send), std::ranges::size(recv))) return TW_ERR_INVALID;
   return tw_scan(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(send), detail::type_of<R>, op,
                  options, request);
 }
 template <detail::Elements S, detail::Elements R>
-[[nodiscard]] tw_status exclusive_scan(tw_group *group, const S &send, R &&recv, uint32_t op = TW_REDUCE_SUM,
-                                       const tw_collective_options *options = nullptr, tw_request *request = nullptr) noexcept {
+[[nodiscard]] tw_status exclusive_scan(tw_group* group, const S& send, R&& recv, uint32_t op = TW_REDUCE_SUM,
+                                       const tw_collective_options* options = nullptr, tw_request* request = nullptr) noexcept {
   if (!detail::fit<S, R>(std::ranges::size(send), std::ranges::size(recv))) return TW_ERR_INVALID;
   return tw_exclusive_scan(group, std::ranges::data(send), std::ranges::data(recv), std::ranges::size(send), detail::type_of<R>,
                            op, options, request);

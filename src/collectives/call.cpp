@@ -12,7 +12,7 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
-constexpr uint64_t kGrace = 2 * kSecond;
+constexpr uint64_t kGrace = kSecond;    // for peers, when a collective has failed
 
 Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options) {
   if (call.rooted && call.what.root >= group.size)
@@ -90,7 +90,7 @@ Status prepare(Collectives& all, Call& call, const tw_collective_options& option
 Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t limit_ns) {
   tw_worker& worker = all.group().worker;
   const auto over = [&] { return run.over(); };
-  if (is_error(worker.wait_until(over, limit_ns))) {
+  if (is_error(worker.wait_until([&] { return run.over() || all.failed(); }, limit_ns))) {
     const Engine::Guard guard(all.engine());
     uint32_t rank = kNoRank;
     const std::string missing = run.missing(&rank);
@@ -103,8 +103,8 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
     run.close_peers("it did not give back what a collective, which has failed, was sending to it");
   }
   worker.wait_until(over, TW_FOREVER);
-  // Its caller may not progress for a while: others must know why nothing comes.
-  if (is_error(run.status())) worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  // This rank may not progress for a while after a failure: others' operations must end, too.
+  if (is_error(run.status())) worker.wait_until([&] { return all.settled(); }, kGrace);
   const Engine::Guard guard(all.engine());
   return run.take_result();
 }

@@ -45,11 +45,16 @@ class Collectives {
   /// All collectives under way end with this status, here and on all other ranks. rank: whose fault it is; kNoRank: not known.
   void fail(Status status, uint32_t rank, const std::string& why);
 
-  /// Of a group that has failed: has it told all others, as far as they are there?
-  bool told() const { return *telling_ == 0; }
+  /// Any thread.
+  bool failed() const { return failing_.load(std::memory_order_acquire); }
+  /// Of a group that has failed: has it told all others, as far as they are there, and has each of them given up, too? Then nobody
+  /// waits for this rank's progress any more.
+  bool settled() const { return *telling_ == 0 && heard_ >= asked_; }
 
   /// From a listener.
   void given_up(const GiveUp& message, size_t length);
+  /// Another rank has given up, which was known.
+  void heard() { ++heard_; }
 
  private:
   Status listen();
@@ -65,6 +70,8 @@ class Collectives {
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
+  std::atomic<uint32_t> asked_{0}, heard_{0};  // ranks that were told and are there; ranks that have given up
+  std::atomic<bool> failing_{false};
   Status failed_ = TW_OK;
   std::string why_;
 };
