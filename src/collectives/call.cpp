@@ -33,7 +33,7 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
 namespace {
 
 constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
-constexpr uint64_t kGrace = 2 * kSecond;
+constexpr uint64_t kGrace = kSecond;  // for peers, when a collective has failed
 
 /// The device that combines elements, and has the scratch memory.
 Status place_task(const Call& call, CollectiveTask* task) {
@@ -125,15 +125,15 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
   tw_worker& worker = all.group().worker;
   const auto over = [&] { return run.over(); };
   Status interrupt = TW_OK;
-  worker.wait_until([&] { return run.over() || is_error(interrupt = interrupted()); }, limit_ns);
-  if (!run.over()) end_early(all, run, name, interrupt, limit_ns);
+  worker.wait_until([&] { return run.over() || all.failed() || is_error(interrupt = interrupted()); }, limit_ns);
+  if (!run.over() && !all.failed()) end_early(all, run, name, interrupt, limit_ns);
   if (!run.over() && is_error(worker.wait_until(over, kGrace))) {
     const Engine::Guard guard(all.engine());
     run.close_peers("it did not give back what a collective, which has failed, was sending to it");
   }
   worker.wait_until(over, TW_FOREVER);
-  // Its caller may not progress for a while: others must know why nothing comes.
-  if (is_error(run.status())) worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  // This rank may not progress for a while after a failure: others' operations must end, too.
+  if (is_error(run.status())) worker.wait_until([&] { return all.settled(); }, kGrace);
   const Engine::Guard guard(all.engine());
   return run.take_result();
 }
@@ -157,8 +157,8 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
   area.end();
   if (!is_error(status)) return TW_OK;
   const std::string why = last_error();
-  if (!is_error(all.failed())) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
-  all.group().worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  if (!all.failed()) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
+  all.group().worker.wait_until([&] { return all.settled(); }, kGrace);
   return fail(status, "%s", why.c_str());
 }
 

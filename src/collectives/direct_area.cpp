@@ -93,7 +93,7 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   if (deadline_ == 0) deadline_ = limit_ns_ >= kForever - now ? kForever : now + limit_ns_;
   const Status interrupt = interrupted();  // not under the lock: an interpreter's may be waited for
   const Engine::Guard guard(owner_.engine());
-  if (is_error(owner_.failed())) return owner_.failure();
+  if (owner_.failed()) return owner_.failure();
   if (is_error(interrupt)) {
     owner_.fail_interrupted(interrupt, name_);
     return owner_.failure();
