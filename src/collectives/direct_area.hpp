@@ -111,6 +111,7 @@ class DirectArea {
   Collectives& owner_;
   tw_worker& worker_;
   std::vector<RankArea> ranks_;
+  const bool oversubscribed_;  // more ranks than cores: waits give the core away at once
   Segment* mine_ = nullptr;
   uint64_t published_ = 0;
   uint64_t called_ = 0, called_at_[kSlots] = {};  // of this collective; of the last steps

@@ -114,7 +114,7 @@ Status DirectRun::alltoall() {
     if (Status s = agree_on_lengths(&longest); is_error(s)) return s;
   }
   const bool in_line = longest * what_.size <= DirectArea::kInline;
-  const uint64_t piece = in_line ? longest : piece_of(what_.size);
+  const uint64_t piece = in_line ? longest : std::min(kBlockPiece, piece_of(what_.size));
   const bool own_moves = !what_.in_place;  // past the part
   const auto fill = [&](uint64_t k, std::byte* to) {
     for (uint32_t rank = 0; rank < what_.size; ++rank) {

@@ -24,7 +24,8 @@ class DirectRun {
  private:
   static constexpr uint64_t kPiece = 64u << 10;  // of reductions: what is copied is still in the cache when it is combined
 
-  // One file each.
+  static constexpr uint64_t kBlockPiece = 32u << 10;  // of each of several blocks
+
   Status broadcast();
   Status allgather();
   Status gather();
