@@ -21,8 +21,6 @@
 extern "C" {
 #endif
 
-typedef struct tw_group tw_group;
-
 typedef struct tw_group_options {
   size_t size;
   uint64_t timeout_ns; /* until all ranks have come, and of each blocking collective; 0: 30 s */

@@ -18,10 +18,11 @@ uint8_t bits_of(const Collective& what) {
 
 }  // namespace
 
-/// By sizes that are powers of two, and as if nothing were in place: that may differ between ranks.
+/// By sizes that are powers of two, for any root, and as if nothing were in place: that may differ between ranks.
 const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   Collective like = what;
   like.in_place = false;
+  like.root = 0;
   like.count = std::bit_ceil(what.count);
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like)};
   if (choice == last_choice_ && last_ != nullptr) return last_;
@@ -33,6 +34,7 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   }
   if (chosen != nullptr && chosen->applies(what)) return chosen;
   like.count = what.count;
+  like.root = what.root;
   return choose(like, costs_);
 }
 

@@ -60,7 +60,7 @@ Status check_contributions(const std::vector<Contribution>& all) {
 
 Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& group) {
   const std::string own_text = is_error(so_far) ? last_error() : "";
-  const LinkCosts& link =
+  const LinkCosts link =
       group.worker.engine->options().costs != nullptr ? group.worker.engine->options().costs->shm : CostTable{}.shm;
   Contribution mine{kMagic, 0, group.rank, group.size, so_far, 0, link.frame, link.copy};
   if (::getrandom(&mine.id, sizeof mine.id, 0) != sizeof mine.id) return fail(TW_ERR_IO, "getrandom failed");
