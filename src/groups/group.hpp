@@ -5,7 +5,7 @@
 // Life: made from endpoints (tw_group_create), from a launcher's environment (tw_init: the world, which owns its worker and context),
 // or from another group (split, duplicate, shrink: they share its Peers). Each ends by tw_group_destroy, the world last.
 #pragma once
-#include <thalweg/thalweg.h>
+#include <thalweg/groups.h>
 
 #include <cstdint>
 #include <memory>
