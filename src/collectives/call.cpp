@@ -171,6 +171,8 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
     call.what.direct = all->direct() != nullptr;
+    if (!call.what.direct && options.algorithm != nullptr)
+      return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());
   }
   {
     const Engine::Guard guard(*group.worker.engine);

@@ -5,7 +5,7 @@
 namespace thalweg::impl {
 
 constexpr uint64_t kStep = 64u << 10;  // bytes
-constexpr double kInCache = 0.25;      // pieces are combined and copied while they are in a cache; measured on two cores of one die
+constexpr double kInCache = 0.25;  // pieces are combined and copied while they are in a cache; measured on two cores of one die
 
 /// Flags in turns of steps, bytes that a rank copies, and bytes that it combines.
 double direct_ns(const Collective& c, const CollectiveCosts& costs) {

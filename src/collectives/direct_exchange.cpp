@@ -145,7 +145,8 @@ Status DirectRun::move_own(uint64_t to, uint64_t from, uint64_t length) const {
   const Buffer &input = task_.bound.input, &output = task_.bound.output;
   if (length == 0 || input.address + from == output.address + to) return TW_OK;
   if (!input.on_device) return copy_out(to, input.address + from, length);
-  return copier_.copy(reinterpret_cast<uint64_t>(output.address + to), reinterpret_cast<uint64_t>(input.address + from), length);
+  return copier_.copy(reinterpret_cast<uint64_t>(output.address + to), reinterpret_cast<uint64_t>(input.address + from),
+                      length);
 }
 
 /// Each rank tells all others what it sends to them, and all learn the longest.
