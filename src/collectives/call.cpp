@@ -83,6 +83,11 @@ Status prepare(Collectives& all, Call& call, const tw_collective_options& option
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
   describe(group, call, options, task);
+  return TW_OK;
+}
+
+/// What it runs by: a schedule with its scratch memory, or, without one, memory that all ranks map.
+Status choose_way(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask* task) {
   if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
   if (task->schedule == nullptr) return TW_OK;
   return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
@@ -167,6 +172,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
+    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
   }
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
@@ -176,7 +182,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   }
   {
     const Engine::Guard guard(*group.worker.engine);
-    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
+    if (Status s = choose_way(*all, call, options, &task); is_error(s)) return s;
   }
   if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
   if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);
