@@ -5,7 +5,6 @@
 #ifndef THALWEG_VIEWS_H
 #define THALWEG_VIEWS_H
 
-#include <thalweg/thalweg.h>
 #include <thalweg/groups.h>
 #include <thalweg/types.h>
 

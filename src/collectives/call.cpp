@@ -88,23 +88,29 @@ uint64_t planned_chunk(const Collective& what) {
   return std::max(what.chunk, what.bytes() / kMostChunks * (by_rank ? what.size : 1));
 }
 
-}  // namespace
-
-Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task) {
+Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
   if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
   describe(group, call, options, task);
-  if (planned) call.what.chunk = planned_chunk(call.what);
+  return TW_OK;
+}
+
+}  // namespace
+
+Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+  if (Status s = prepare(all, call, options, task); is_error(s)) return s;
+  call.what.chunk = planned_chunk(call.what);
   return all.schedules().find(call.what, options.algorithm, &task->schedule);
 }
 
 namespace {
 
-Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
-  if (Status s = resolve_call(all, call, options, false, task); is_error(s)) return s;
+/// What it runs by: a schedule with its scratch memory, or, without one, memory that all ranks map.
+Status choose_way(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask* task) {
+  if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
   if (task->schedule == nullptr) return TW_OK;
   return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
 }
@@ -196,14 +202,17 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
+    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
   }
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
     call.what.direct = all->direct() != nullptr;
+    if (!call.what.direct && options.algorithm != nullptr)
+      return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());
   }
   {
     const Engine::Guard guard(*group.worker.engine);
-    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
+    if (Status s = choose_way(*all, call, options, &task); is_error(s)) return s;
   }
   if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
   if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);

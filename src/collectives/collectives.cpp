@@ -58,7 +58,8 @@ Status Collectives::failure() const { return impl::fail(failed_, "%s", why_.c_st
 
 Status Collectives::find_direct(uint64_t limit_ns) {
   if (direct_ != nullptr || !why_not_direct_.empty()) return TW_OK;
-  why_not_direct_ = "being found out";
+  why_not_direct_ = group_.size == 1 ? "the group has one rank" : "for at most 64 ranks";
+  static_assert(DirectArea::kMostRanks == 64);
   std::unique_ptr<DirectArea> made;
   if (group_.size == 1 || group_.size > DirectArea::kMostRanks) return TW_OK;
   if (Status s = DirectArea::agree(*this, limit_ns, &made, &why_not_direct_); is_error(s)) return s;

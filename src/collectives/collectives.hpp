@@ -46,6 +46,7 @@ class Collectives {
   /// is tried once. Under no lock.
   Status find_direct(uint64_t limit_ns);
   DirectArea* direct() { return direct_.get(); }
+  const std::string& why_not_direct() const { return why_not_direct_; }
 
   /// A run that is not in use.
   CollectiveRun& take_run();
@@ -82,7 +83,7 @@ class Collectives {
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
   std::unique_ptr<DirectArea> direct_;
-  std::string why_not_direct_;  // empty: not tried yet
+  std::string why_not_direct_;                                                                   // empty: not tried yet
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
   std::atomic<uint32_t> asked_{0}, heard_{0};  // ranks that were told and are there; ranks that have given up
   std::atomic<bool> failing_{false};

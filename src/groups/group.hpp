@@ -6,7 +6,7 @@
 // context), or from another group (split, duplicate, shrink: they share its Peers). Each ends by tw_group_destroy, the world
 // last.
 #pragma once
-#include <thalweg/thalweg.h>
+#include <thalweg/groups.h>
 
 #include <cstdint>
 #include <memory>
