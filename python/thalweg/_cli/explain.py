@@ -15,8 +15,8 @@ from . import native
 from .sizes import parse_size
 
 HELP = """Explains the route of one operation between two processes of this machine: every candidate protocol, its
-predicted cost, and why the losers lost. Starts the second process itself. Of a collective: every algorithm with the time that is
-predicted for it among -n ranks of this machine, and what rank 0 does by the one that is taken.
+predicted cost, and why the losers lost. Starts the second process itself. Of a collective: every algorithm with the time that
+is predicted for it among -n ranks of this machine, and what rank 0 does by the one that is taken.
 
 Examples: [bold]thalweg explain send 64K[/bold], [bold]thalweg explain put 1M --transport tcp[/bold],
 [bold]thalweg explain send 1M --measure[/bold], [bold]thalweg explain allreduce --size 1M -n 8[/bold]."""
