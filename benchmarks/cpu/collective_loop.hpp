@@ -43,7 +43,8 @@ struct Measured {
   const char* library;
   double budget_s;  // of each line
 
-  void run(Ranks& ranks, const char* what, size_t bytes, const std::function<void()>& once, const std::function<void()>& check) const {
+  void run(Ranks& ranks, const char* what, size_t bytes, const std::function<void()>& once,
+           const std::function<void()>& check) const {
     once();
     check();
     const unsigned batch = rounds_of(ranks, once);
@@ -63,7 +64,8 @@ struct Measured {
     ranks.greatest(times.data(), slowest.data(), times.size());
     std::sort(slowest.begin(), slowest.end());
     if (ranks.rank == 0) {
-      std::printf("%s,%s,%d,%zu,%.3f,%.3f\n", library, what, ranks.size, bytes, slowest[slowest.size() / 2] * 1e6, slowest[0] * 1e6);
+      std::printf("%s,%s,%d,%zu,%.3f,%.3f\n", library, what, ranks.size, bytes, slowest[slowest.size() / 2] * 1e6,
+                  slowest[0] * 1e6);
       std::fflush(stdout);
     }
   }

@@ -64,7 +64,8 @@ class Thalweg : public bench::Ranks {
     for (uint32_t i = 0; i < place.size; ++i) {
       if (i != place.rank) must(tw_connect(worker_, &all[i * sizeof address], length, nullptr, &endpoints[i]), "tw_connect");
     }
-    must(tw_group_create(worker_, endpoints.data(), place.size, place.rank, exchange, &place, nullptr, &group_), "tw_group_create");
+    must(tw_group_create(worker_, endpoints.data(), place.size, place.rank, exchange, &place, nullptr, &group_),
+         "tw_group_create");
     options_.algorithm = algorithm;
   }
   ~Thalweg() override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ring: however many processes there are, whatever started them ("thalweg run -n 4 ./example_cpp_ring", mpirun, torchrun, nothing): one
-// line makes them a group. A number goes around, and every rank adds its own.
+// ring: however many processes there are, whatever started them ("thalweg run -n 4 ./example_cpp_ring", mpirun, torchrun,
+// nothing): one line makes them a group. A number goes around, and every rank adds its own.
 #include <cstdint>
 #include <cstdio>
 #include <exception>

@@ -35,11 +35,11 @@ class [[nodiscard]] Group {
     other.owned_.reset();
     return *this;
   }
-  /// Collective: tw_group_create. endpoints has one entry a rank, the own one null; exchange null: arg is a tw_store.
-  Group(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, tw_exchange exchange, void* arg,
+  /// Collective: tw_group_create. endpoints has one entry a rank, the own one null; by: the exchange, null: arg is a tw_store.
+  Group(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, tw_exchange by, void* arg,
         const tw_group_options& options = GroupOptions()) {
     tw_group* made = nullptr;
-    detail::check(tw_group_create(worker.get(), endpoints.data(), static_cast<uint32_t>(endpoints.size()), rank, exchange, arg,
+    detail::check(tw_group_create(worker.get(), endpoints.data(), static_cast<uint32_t>(endpoints.size()), rank, by, arg,
                                   &options, &made));
     handle_ = detail::Handle<tw_group, tw_group_destroy>(made);
   }

@@ -92,7 +92,7 @@ typedef struct tw_layout tw_layout;
 typedef struct tw_message tw_message;
 typedef struct tw_am_data tw_am_data;
 typedef struct tw_store tw_store;
-typedef struct tw_group tw_group; /* ranks that work together (groups.h) */
+typedef struct tw_group tw_group;           /* ranks that work together (groups.h) */
 typedef struct tw_op_options tw_op_options; /* below, with the operations */
 typedef struct tw_completion tw_completion; /* completions.h */
 typedef struct tw_completion_queue tw_completion_queue;

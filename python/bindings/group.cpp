@@ -14,8 +14,12 @@ namespace {
 template <class Call>
 void call(Group& self, Call&& make) {
   tw_group* const handle = self.get();
-  self.worker->enter();
   const Using user(self.users);
+  if (Unlocked::inside()) {  // the exchange of a window: this thread is in its worker already
+    check(without_gil({}, [&] { return make(handle); }));
+    return;
+  }
+  self.worker->enter();
   check(without_gil({self.worker}, [&] { return make(handle); }));
 }
 
@@ -141,12 +145,15 @@ nb::object group_window(nb::handle_t<Group> owner, nb::handle memory, nb::handle
 void group_close(Group& self) {
   if (self.handle == nullptr || self.generation != fork_generation()) return;
   if (self.users > 0) raise(TW_ERR_BUSY, "another thread is inside a call of this group");
+  tw_status status = TW_OK;
   if (self.worker->handle != nullptr) {
     self.worker->enter();
-    tw_group* const handle = self.handle;
-    check(without_gil({self.worker}, [&] { return tw_group_destroy(handle); }));
+    const Unlocked unlocked({self.worker});
+    status = tw_group_destroy(self.handle);
   }
-  self.handle = nullptr;
+  if (status != TW_ERR_BUSY) self.handle = nullptr;
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();  // by a signal's handler
+  check(status);
   if (self.world) self.worker_object.attr("close")();
 }
 

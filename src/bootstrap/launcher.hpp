@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What started this process together with others: its rank, how many there are, and a way to tell the others small values. Used while a
-// world is made (groups/init.cpp), and closed then. Why: docs/decisions/0033-bootstrap.md.
+// What started this process together with others: its rank, how many there are, and a way to tell the others small values. Used
+// while a world is made (groups/init.cpp), and closed then. Why: docs/decisions/0033-bootstrap.md.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `thalweg run`: THALWEG_RANK, THALWEG_SIZE, THALWEG_STORE, and the job key in THALWEG_JOB_KEY. Or a store and places of the program's.
+// `thalweg run`: THALWEG_RANK, THALWEG_SIZE, THALWEG_STORE, and the job key in THALWEG_JOB_KEY. Or a store and places of the
+// program's.
 #include <thalweg/thalweg.h>
 
 #include "bootstrap/launcher.hpp"

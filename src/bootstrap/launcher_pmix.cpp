@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpirun and prterun of Open MPI, srun --mpi=pmix, and others with a server of PMIx on each machine. Rank 0 makes the job's key; it and
-// all values travel over the launcher's own connections, which are as private as the launcher keeps them.
+// mpirun and prterun of Open MPI, srun --mpi=pmix, and others with a server of PMIx on each machine. Rank 0 makes the job's
+// key; it and all values travel over the launcher's own connections, which are as private as the launcher keeps them.
 //
-// The client is finalised as soon as the world is made: a process that ends without it counts as failed. An MPI in the process counts
-// its own use.
+// The client is finalised when the process exits: one that ends without it counts as failed, and after it an MPI that is
+// initialised later could not have its own (Open MPI 4). An MPI in the process counts its own use.
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/pmix_api.hpp"
@@ -16,19 +19,49 @@ namespace {
 
 std::atomic<uint32_t> openings{0};  // by this process: all ranks open in the same order
 
+/// The process's client.
+struct Client {
+  std::mutex mutex;
+  const pmix::Api* api = nullptr;  // null: not initialised yet
+  pid_t process = 0;
+  pmix::Proc self{};
+};
+
+Client& client() {
+  static auto* const one = new Client;  // leaked: it is used at exit
+  return *one;
+}
+
+void end_client() {
+  Client& one = client();
+  if (one.process == ::getpid()) (void)one.api->finalize(nullptr, 0);
+}
+
+Status refuse(const pmix::Api& api, int status, const char* what) {
+  return fail(TW_ERR_IO, "PMIx: %s failed: %s; look for what the launcher says", what, api.text(status));
+}
+
+Status open_client(const pmix::Api& api, pmix::Proc* self) {
+  Client& one = client();
+  const std::lock_guard lock(one.mutex);
+  if (one.api == nullptr) {
+    if (const int status = api.init(&one.self, nullptr, 0); status != 0) return refuse(api, status, "PMIx_Init");
+    one.api = &api;
+    one.process = ::getpid();
+    std::atexit(end_client);
+  }
+  if (one.process != ::getpid()) return fail(TW_ERR_FORKED, "PMIx: the rank is the parent process's: make its world there");
+  *self = one.self;
+  return TW_OK;
+}
+
 class PmixLauncher final : public Launcher {
  public:
   explicit PmixLauncher(const pmix::Api& api) : api_(api), opening_(++openings) {}
-  ~PmixLauncher() override {
-    if (open_) (void)api_.finalize(nullptr, 0);
-  }
   Status open();
   Status exchange(const void* mine, size_t length, void* values) override;
 
  private:
-  Status refuse(int status, const char* what) const {
-    return fail(TW_ERR_IO, "PMIx: %s failed: %s; look for what the launcher says", what, api_.text(status));
-  }
   Status read(uint32_t from, const char* key, size_t length, void* out);
   Status ask_size();
   Status share_key();
@@ -36,13 +69,11 @@ class PmixLauncher final : public Launcher {
   const pmix::Api& api_;
   const uint32_t opening_;
   uint32_t step_ = 0;
-  bool open_ = false;
   pmix::Proc self_{};
 };
 
 Status PmixLauncher::open() {
-  if (const int status = api_.init(&self_, nullptr, 0); status != 0) return refuse(status, "PMIx_Init");
-  open_ = true;
+  if (const Status s = open_client(api_, &self_); is_error(s)) return s;
   rank = self_.rank;
   if (const Status s = ask_size(); is_error(s)) return s;
   return share_key();
@@ -53,7 +84,7 @@ Status PmixLauncher::ask_size() {
   job.rank = pmix::kEveryRank;
   pmix::Value* value = nullptr;
   if (const int status = api_.get(&job, pmix::kJobSize, nullptr, 0, &value); status != 0)
-    return refuse(status, "asking for the job's size");
+    return refuse(api_, status, "asking for the job's size");
   const bool good = value != nullptr && value->type == pmix::kUint32;
   if (good) size = value->data.number;
   std::free(value);
@@ -74,7 +105,7 @@ Status PmixLauncher::read(uint32_t from, const char* name, size_t length, void* 
   peer.rank = from;
   pmix::Value* value = nullptr;
   if (const int status = api_.get(&peer, name, nullptr, 0, &value); status != 0)
-    return refuse(status, "reading a rank's value");
+    return refuse(api_, status, "reading a rank's value");
   const bool good = value != nullptr && value->type == pmix::kByteObject && value->data.object.size == length;
   if (good && length != 0) std::memcpy(out, value->data.object.bytes, length);
   if (value != nullptr && value->type == pmix::kByteObject) std::free(value->data.object.bytes);
@@ -90,15 +121,15 @@ Status PmixLauncher::exchange(const void* mine, size_t length, void* values) {
   pmix::Value value{};
   value.type = pmix::kByteObject;
   value.data.object = {reinterpret_cast<char*>(copy.data()), length};
-  if (const int status = api_.put(pmix::kGlobal, name.c_str(), &value); status != 0) return refuse(status, "PMIx_Put");
-  if (const int status = api_.commit(); status != 0) return refuse(status, "PMIx_Commit");
+  if (const int status = api_.put(pmix::kGlobal, name.c_str(), &value); status != 0) return refuse(api_, status, "PMIx_Put");
+  if (const int status = api_.commit(); status != 0) return refuse(api_, status, "PMIx_Commit");
   pmix::Info collect{};
   std::memcpy(collect.key, pmix::kCollect, sizeof pmix::kCollect);
   collect.value.type = pmix::kBool;
   collect.value.data.flag = true;
   pmix::Proc all = self_;
   all.rank = pmix::kEveryRank;
-  if (const int status = api_.fence(&all, 1, &collect, 1); status != 0) return refuse(status, "PMIx_Fence");
+  if (const int status = api_.fence(&all, 1, &collect, 1); status != 0) return refuse(api_, status, "PMIx_Fence");
   for (uint32_t from = 0; from < size; ++from) {
     if (const Status s = read(from, name.c_str(), length, static_cast<std::byte*>(values) + from * length); is_error(s))
       return s;

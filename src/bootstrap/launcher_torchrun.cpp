@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// torchrun, and what else sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The last one is of torch's own store, which its rank 0 or
-// the agent serves; ours is at the port behind it, served by rank 0, or where THALWEG_STORE says.
+// torchrun, and what else sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. The last one is of torch's own store, which its
+// rank 0 or the agent serves; ours is at the port behind it, served by rank 0, or where THALWEG_STORE says.
 //
-// torchrun gives its processes no secret: a run's id may be in anybody's list of processes. So the key comes from where keys of a
-// user do (THALWEG_JOB_KEY, the key file, which machines with one home directory share), and the run's id only tells its runs apart.
+// torchrun gives its processes no secret: a run's id may be in anybody's list of processes. So the key comes from where keys of
+// a user do (THALWEG_JOB_KEY, the key file, which machines with one home directory share), and the run's id only tells its runs
+// apart.
 #include <thalweg/thalweg.h>
 
 #include <string>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of PMIx's client interface (versions 2 to 5: its ABI keeps these) that a bootstrap needs, from libpmix.so.2 at run time.
+// The part of PMIx's client interface (versions 2 to 5: its ABI keeps these) that a bootstrap needs, from libpmix.so.2 at run
+// time.
 #pragma once
 #include <cstddef>
 #include <cstdint>

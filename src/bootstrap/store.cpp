@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all stores share: checks, and the collectives built on put and wait.
 //
-// Exchange number s of an epoch is one key per rank, and one in which rank 0 puts their values together. A rank that has finished s + 1 knows that all ranks have finished s
-// (they would not have put s + 1 otherwise), so it erases its own key of s: the store does not grow. The epoch counts how
-// often a rank has opened the store, so that a second opening never reads what the first one left.
+// Exchange number s of an epoch is one key per rank, and one in which rank 0 puts their values together. A rank that has
+// finished s + 1 knows that all ranks have finished s (they would not have put s + 1 otherwise), so it erases its own key of s:
+// the store does not grow. The epoch counts how often a rank has opened the store, so that a second opening never reads what
+// the first one left.
 #include "bootstrap/store.hpp"
 
 #include <cstdlib>
@@ -97,8 +98,8 @@ Status Store::missing(uint64_t step) {
               double(options_.timeout_ns) * 1e-9);
 }
 
-/// Rank 0: reads all ranks' values and puts them together, so that the others read one: 3 requests a rank instead of one a rank and rank.
-/// Of values that are too long for one, an empty text: each rank reads all then.
+/// Rank 0: reads all ranks' values and puts them together, so that the others read one: 3 requests a rank instead of one a rank
+/// and rank. Of values that are too long for one, an empty text: each rank reads all then.
 Status Store::gather(uint64_t step, const Deadline& deadline) {
   Bytes together, theirs;
   bool fits = true;

@@ -33,7 +33,7 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
 namespace {
 
 constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
-constexpr uint64_t kGrace = 2 * kSecond;
+constexpr uint64_t kGrace = kSecond;  // for peers, when a collective has failed
 
 /// The device that combines elements, and has the scratch memory.
 Status place_task(const Call& call, CollectiveTask* task) {
@@ -88,23 +88,29 @@ uint64_t planned_chunk(const Collective& what) {
   return std::max(what.chunk, what.bytes() / kMostChunks * (by_rank ? what.size : 1));
 }
 
-}  // namespace
-
-Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task) {
+Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
   if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
   describe(group, call, options, task);
-  if (planned) call.what.chunk = planned_chunk(call.what);
+  return TW_OK;
+}
+
+}  // namespace
+
+Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+  if (Status s = prepare(all, call, options, task); is_error(s)) return s;
+  call.what.chunk = planned_chunk(call.what);
   return all.schedules().find(call.what, options.algorithm, &task->schedule);
 }
 
 namespace {
 
-Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
-  if (Status s = resolve_call(all, call, options, false, task); is_error(s)) return s;
+/// What it runs by: a schedule with its scratch memory, or, without one, memory that all ranks map.
+Status choose_way(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask* task) {
+  if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
   if (task->schedule == nullptr) return TW_OK;
   return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
 }
@@ -125,15 +131,15 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
   tw_worker& worker = all.group().worker;
   const auto over = [&] { return run.over(); };
   Status interrupt = TW_OK;
-  worker.wait_until([&] { return run.over() || is_error(interrupt = interrupted()); }, limit_ns);
-  if (!run.over()) end_early(all, run, name, interrupt, limit_ns);
+  worker.wait_until([&] { return run.over() || all.failed() || is_error(interrupt = interrupted()); }, limit_ns);
+  if (!run.over() && !all.failed()) end_early(all, run, name, interrupt, limit_ns);
   if (!run.over() && is_error(worker.wait_until(over, kGrace))) {
     const Engine::Guard guard(all.engine());
     run.close_peers("it did not give back what a collective, which has failed, was sending to it");
   }
   worker.wait_until(over, TW_FOREVER);
-  // Its caller may not progress for a while: others must know why nothing comes.
-  if (is_error(run.status())) worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  // This rank may not progress for a while after a failure: others' operations must end, too.
+  if (is_error(run.status())) worker.wait_until([&] { return all.settled(); }, kGrace);
   const Engine::Guard guard(all.engine());
   return run.take_result();
 }
@@ -157,8 +163,8 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
   area.end();
   if (!is_error(status)) return TW_OK;
   const std::string why = last_error();
-  if (!is_error(all.failed())) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
-  all.group().worker.wait_until([&] { return all.told(); }, kGrace / 2);
+  if (!all.failed()) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
+  all.group().worker.wait_until([&] { return all.settled(); }, kGrace);
   return fail(status, "%s", why.c_str());
 }
 
@@ -196,14 +202,17 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
+    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
   }
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
     call.what.direct = all->direct() != nullptr;
+    if (!call.what.direct && options.algorithm != nullptr)
+      return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());
   }
   {
     const Engine::Guard guard(*group.worker.engine);
-    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
+    if (Status s = choose_way(*all, call, options, &task); is_error(s)) return s;
   }
   if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
   if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);

@@ -49,8 +49,8 @@ class Collectives;
 struct CollectiveTask;  // run.hpp
 /// What does not depend on the buffers.
 Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options);
-/// The rest; and finds the schedule. Not the scratch memory. planned: of a plan, whose steps are not many. Under the engine's lock.
-Status resolve_call(Collectives& all, Call& call, const tw_collective_options& options, bool planned, CollectiveTask* task);
+/// The rest for a plan, whose steps are not many; and finds the schedule. Not the scratch memory. Under the engine's lock.
+Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task);
 
 /// What steps read and write, and call.what.in_place; refuses what makes no sense. (call_buffers.cpp)
 Status bind_buffers(const tw_group& group, Call& call, Bound* out);

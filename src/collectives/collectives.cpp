@@ -58,7 +58,8 @@ Status Collectives::failure() const { return impl::fail(failed_, "%s", why_.c_st
 
 Status Collectives::find_direct(uint64_t limit_ns) {
   if (direct_ != nullptr || !why_not_direct_.empty()) return TW_OK;
-  why_not_direct_ = "being found out";
+  why_not_direct_ = group_.size == 1 ? "the group has one rank" : "for at most 64 ranks";
+  static_assert(DirectArea::kMostRanks == 64);
   std::unique_ptr<DirectArea> made;
   if (group_.size == 1 || group_.size > DirectArea::kMostRanks) return TW_OK;
   if (Status s = DirectArea::agree(*this, limit_ns, &made, &why_not_direct_); is_error(s)) return s;
@@ -107,6 +108,7 @@ void Collectives::fail_here(Status status, const std::string& why) {
   failed_ = status;
   why_ = why;
   if (direct_ != nullptr) direct_->stop();
+  failing_.store(true, std::memory_order_release);
   const std::vector<CollectiveRun*> ending = under_way_;
   for (CollectiveRun* run : ending) run->give_up(status, why_);
   if (group_.size > 1) drain_ = GroupListener::open(*this, group_tag(group_.id, 0, 0), true);
@@ -119,11 +121,13 @@ void Collectives::tell_others(Status status, uint32_t rank, const std::string& w
   for (uint32_t i = 0; i < group_.size; ++i) {
     tw_endpoint* endpoint = nullptr;
     if (i == group_.rank || is_error(group_.endpoint(i, &endpoint)) || endpoint == nullptr) continue;
+    if (i != rank) ++asked_;
     send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message, telling_);
   }
 }
 
 void Collectives::given_up(const GiveUp& message, size_t length) {
+  heard();
   if (is_error(failed_)) return;
   if (length != sizeof message || message.rank >= group_.size || !is_error(message.status) ||
       message.length > sizeof message.why) {

@@ -40,13 +40,13 @@ class Collectives {
   /// TW_OK, or how the group has failed: with the text, for every later collective.
   Status check() const;
   /// The same for the collectives that fail now: with the reason alone.
-  Status failed() const { return failed_; }
   Status failure() const;
 
   /// Blocking collectives may go over memory that all ranks map (direct_area.hpp). The first ones that may, find out, together: that
   /// is tried once. Under no lock.
   Status find_direct(uint64_t limit_ns);
   DirectArea* direct() { return direct_.get(); }
+  const std::string& why_not_direct() const { return why_not_direct_; }
 
   /// A run that is not in use.
   CollectiveRun& take_run();
@@ -58,11 +58,16 @@ class Collectives {
   /// The same: this rank's blocking call of that name was interrupted.
   void fail_interrupted(Status status, const char* name);
 
-  /// Of a group that has failed: has it told all others, as far as they are there?
-  bool told() const { return *telling_ == 0; }
+  /// Any thread.
+  bool failed() const { return failing_.load(std::memory_order_acquire); }
+  /// Of a group that has failed: has it told all others, as far as they are there, and has each of them given up, too? Then nobody
+  /// waits for this rank's progress any more.
+  bool settled() const { return *telling_ == 0 && heard_ >= asked_; }
 
   /// From a listener.
   void given_up(const GiveUp& message, size_t length);
+  /// Another rank has given up, which was known.
+  void heard() { ++heard_; }
 
  private:
   Status listen();
@@ -78,8 +83,10 @@ class Collectives {
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
   std::unique_ptr<DirectArea> direct_;
-  std::string why_not_direct_;  // empty: not tried yet
+  std::string why_not_direct_;                                                                   // empty: not tried yet
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
+  std::atomic<uint32_t> asked_{0}, heard_{0};  // ranks that were told and are there; ranks that have given up
+  std::atomic<bool> failing_{false};
   Status failed_ = TW_OK;
   std::string why_;
 };

@@ -13,11 +13,14 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr unsigned kSpins = 400, kCrowdedSpins = 4;  // polls before the worker is progressed
-constexpr unsigned kEager = 100;                     // polls without a pause between them
-constexpr uint64_t kLookNs = 5 * kMillisecond;       // between two looks for losses
-constexpr uint64_t kNapNs = 50'000;                  // a peer's store wakes no thread
-constexpr uint32_t kProgressEvery = 16;              // collectives that never wait progress the worker, too
+constexpr unsigned kSpins = 4000;      // polls, some microseconds, before the worker is progressed
+constexpr unsigned kEager = 2000;      // polls without a pause: in a guest of a hypervisor one may take a microsecond
+constexpr unsigned kCrowdedSpins = 8;  // polls before the core goes to another rank
+constexpr unsigned kYields = 200;      // of those before the wait may sleep
+constexpr unsigned kYieldsToProgress = 16;
+constexpr uint64_t kLookNs = 5 * kMillisecond;  // between two looks for losses
+constexpr uint64_t kNapNs = 50'000;             // a peer's store wakes no thread
+constexpr uint32_t kProgressEvery = 16;         // collectives that never wait progress the worker, too
 constexpr std::align_val_t kAlign{64};
 
 }  // namespace
@@ -54,10 +57,15 @@ Status DirectArea::await_all(uint64_t step) {
 
 Status DirectArea::await_new(uint32_t rank, uint64_t step) {
   const Line& line = ranks_[rank].segment->lines[step % kSlots];
-  const unsigned spins = Crowd::of_process().there() ? kCrowdedSpins : kSpins;
-  for (unsigned i = 0; i < spins; ++i) {
+  const bool yields = oversubscribed_ || Crowd::of_process().there();
+  for (unsigned i = 0; i < (yields ? kCrowdedSpins : kSpins); ++i) {
     if (line.step.load(std::memory_order_acquire) == step) return arrived(rank, step);
     if (i >= kEager) cpu_pause();
+  }
+  for (unsigned i = 0; yields && i < kYields; ++i) {
+    Crowd::of_process().yielded(timed_yield());
+    if (line.step.load(std::memory_order_acquire) == step) return arrived(rank, step);
+    if (i % kYieldsToProgress == kYieldsToProgress - 1) worker_.progress();
   }
   return await_long(rank, step);
 }
@@ -93,7 +101,7 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   if (deadline_ == 0) deadline_ = limit_ns_ >= kForever - now ? kForever : now + limit_ns_;
   const Status interrupt = interrupted();  // not under the lock: an interpreter's may be waited for
   const Engine::Guard guard(owner_.engine());
-  if (is_error(owner_.failed())) return owner_.failure();
+  if (owner_.failed()) return owner_.failure();
   if (is_error(interrupt)) {
     owner_.fail_interrupted(interrupt, name_);
     return owner_.failure();
@@ -116,8 +124,9 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   if (now < deadline_ || published()) return TW_OK;
   uint32_t only = kNoRank;
   const std::string ranks = missing(step, &only);
-  owner_.fail(TW_ERR_TIMED_OUT, only,
-              std::string(name_) + ": nothing came from " + ranks + " within " + std::to_string(limit_ns_ / kMillisecond) + " ms");
+  owner_.fail(
+      TW_ERR_TIMED_OUT, only,
+      std::string(name_) + ": nothing came from " + ranks + " within " + std::to_string(limit_ns_ / kMillisecond) + " ms");
   return owner_.failure();
 }
 
@@ -125,7 +134,8 @@ std::string DirectArea::missing(uint64_t step, uint32_t* rank) const {
   std::string text;
   uint32_t found = 0;
   for (uint32_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].seen >= step || ranks_[i].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step) continue;
+    if (ranks_[i].seen >= step || ranks_[i].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step)
+      continue;
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(i);
     *rank = found++ == 0 ? i : kNoRank;
   }

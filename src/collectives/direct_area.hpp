@@ -33,7 +33,7 @@ struct Mapping;
 class DirectArea {
  public:
   static constexpr uint32_t kSlots = 4, kMostRanks = 64;
-  static constexpr uint64_t kInline = 112;          // bytes beside a flag; of those the first 48 are in its cache line
+  static constexpr uint64_t kInline = 112;         // bytes beside a flag; of those the first 48 are in its cache line
   static constexpr uint64_t kBuffer = 256u << 10;  // bytes of a rank's part of a step
 
   explicit DirectArea(Collectives& owner);
@@ -61,9 +61,7 @@ class DirectArea {
     line.step.store(published_, std::memory_order_release);
   }
   /// The rank has published it, in the same collective.
-  Status await(uint32_t rank, uint64_t step) {
-    return ranks_[rank].seen >= step ? Status{TW_OK} : await_new(rank, step);
-  }
+  Status await(uint32_t rank, uint64_t step) { return ranks_[rank].seen >= step ? Status{TW_OK} : await_new(rank, step); }
   Status await_all(uint64_t step);
 
   /// A rank's part of a step.
@@ -111,6 +109,7 @@ class DirectArea {
   Collectives& owner_;
   tw_worker& worker_;
   std::vector<RankArea> ranks_;
+  const bool oversubscribed_;  // more ranks than cores: waits give the core away at once
   Segment* mine_ = nullptr;
   uint64_t published_ = 0;
   uint64_t called_ = 0, called_at_[kSlots] = {};  // of this collective; of the last steps

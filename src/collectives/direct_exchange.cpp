@@ -114,7 +114,7 @@ Status DirectRun::alltoall() {
     if (Status s = agree_on_lengths(&longest); is_error(s)) return s;
   }
   const bool in_line = longest * what_.size <= DirectArea::kInline;
-  const uint64_t piece = in_line ? longest : piece_of(what_.size);
+  const uint64_t piece = in_line ? longest : std::min(kBlockPiece, piece_of(what_.size));
   const bool own_moves = !what_.in_place;  // past the part
   const auto fill = [&](uint64_t k, std::byte* to) {
     for (uint32_t rank = 0; rank < what_.size; ++rank) {
@@ -145,7 +145,8 @@ Status DirectRun::move_own(uint64_t to, uint64_t from, uint64_t length) const {
   const Buffer &input = task_.bound.input, &output = task_.bound.output;
   if (length == 0 || input.address + from == output.address + to) return TW_OK;
   if (!input.on_device) return copy_out(to, input.address + from, length);
-  return copier_.copy(reinterpret_cast<uint64_t>(output.address + to), reinterpret_cast<uint64_t>(input.address + from), length);
+  return copier_.copy(reinterpret_cast<uint64_t>(output.address + to), reinterpret_cast<uint64_t>(input.address + from),
+                      length);
 }
 
 /// Each rank tells all others what it sends to them, and all learn the longest.

@@ -24,7 +24,8 @@ class DirectRun {
  private:
   static constexpr uint64_t kPiece = 64u << 10;  // of reductions: what is copied is still in the cache when it is combined
 
-  // One file each.
+  static constexpr uint64_t kBlockPiece = 32u << 10;  // of each of several blocks
+
   Status broadcast();
   Status allgather();
   Status gather();
@@ -46,7 +47,9 @@ class DirectRun {
     return {(offsets != nullptr ? offsets[rank] : 0) * what_.element, counts[rank] * what_.element};
   }
   /// The piece of a block of `length` bytes that begins at `at`.
-  static uint64_t piece_at(uint64_t length, uint64_t at, uint64_t piece) { return at >= length ? 0 : std::min(piece, length - at); }
+  static uint64_t piece_at(uint64_t length, uint64_t at, uint64_t piece) {
+    return at >= length ? 0 : std::min(piece, length - at);
+  }
   /// The most whole elements, a multiple of cache lines, of which `blocks` fit into a part.
   uint64_t piece_of(uint64_t blocks, uint64_t room = DirectArea::kBuffer) const;
 

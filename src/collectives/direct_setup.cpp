@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of a group come to a DirectArea: two allgathers by messages. In the first each gives the key of its segment, in the
 // second whether it has mapped all others'.
+#include <unistd.h>
+
 #include <cstring>
 
 #include "collectives/call.hpp"
@@ -53,7 +55,11 @@ bool all_can(const std::vector<Message>& all, std::string* why_not) {
 
 }  // namespace
 
-DirectArea::DirectArea(Collectives& owner) : owner_(owner), worker_(owner.group().worker), ranks_(owner.group().size) {}
+DirectArea::DirectArea(Collectives& owner)
+    : owner_(owner),
+      worker_(owner.group().worker),
+      ranks_(owner.group().size),
+      oversubscribed_(static_cast<long>(owner.group().size) > sysconf(_SC_NPROCESSORS_ONLN)) {}
 
 DirectArea::~DirectArea() {
   {

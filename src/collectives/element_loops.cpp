@@ -81,7 +81,8 @@ template <class T>
 const bool kAvx2 = __builtin_cpu_supports("avx2");
 
 [[gnu::target("avx2,f16c"), gnu::always_inline]] inline __m256 load_halves(uint64_t source, uint64_t i) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const unsigned short*>(source) + i)));
+  return _mm256_cvtph_ps(
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const unsigned short*>(source) + i)));
 }
 
 /// Sums of float16 by the processor's conversions, which round as machine::narrow_half does, but keep the bits of a NaN.

@@ -53,8 +53,11 @@ void reduce_truths(uint32_t op, std::byte* to, std::span<const uint64_t> sources
 /// The elements from `first` on.
 void reduce_from(uint64_t first, const Operation& what, uint32_t op, uint64_t to, std::span<const uint64_t> sources,
                  uint64_t count) {
-  const device::Reduction reduction{static_cast<ElementType>(what.type), static_cast<ReduceOp>(op),
-                                    static_cast<device::u32>(sources.size()), false, to,
+  const device::Reduction reduction{static_cast<ElementType>(what.type),
+                                    static_cast<ReduceOp>(op),
+                                    static_cast<device::u32>(sources.size()),
+                                    false,
+                                    to,
                                     reinterpret_cast<const device::u64*>(sources.data())};
   const uint64_t bytes = element_size(what.type);
   reduce_on_host(reduction, {first * bytes, count * bytes});

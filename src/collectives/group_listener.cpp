@@ -43,7 +43,10 @@ void GroupListener::on_end(void* arg, tw_request, Status status, const tw_recv_i
   auto* const self = static_cast<GroupListener*>(arg);
   const Engine::Guard guard(self->engine_);
   self->request_ = TW_REQUEST_NONE;
-  if (self->drops_ && (status == TW_OK || status == TW_ERR_TRUNCATED)) return self->post();
+  if (self->drops_ && (status == TW_OK || status == TW_ERR_TRUNCATED)) {
+    if (self->owner_ != nullptr && info->tag == (self->tag_ | give_up_tag(0))) self->owner_->heard();
+    return self->post();
+  }
   if (self->owner_ == nullptr) return delete self;
   if (!self->drops_ && !is_error(status)) self->owner_->given_up(self->message_, info->length);
 }

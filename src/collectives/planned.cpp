@@ -186,7 +186,7 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
-    if (Status s = resolve_call(*all, call, options, true, &task); is_error(s)) return s;
+    if (Status s = resolve_planned(*all, call, options, &task); is_error(s)) return s;
   }
   Lowering lowering(plan, group, call.name, task, first_channel != nullptr ? *first_channel : channels(all->planned));
   if (Status s = lowering.add({options.after_steps, options.after_count}, step); is_error(s)) return s;

@@ -66,7 +66,7 @@ void CollectiveRun::step_failed(const StepRun& state, Status status, const std::
 }
 
 void CollectiveRun::give_up(Status status, const std::string& why) {
-  if (is_error(status_)) return;
+  if (is_error(status_) || over()) return;
   status_ = status;
   why_ = why;
   for (StepRun& state : states_) {

@@ -118,8 +118,8 @@ void CollectiveRun::check_received(const StepRun& state, const tw_recv_info& inf
   const CollectiveStep& step = task_.schedule->steps()[state.step];
   if (info.immediate != task_.called) {
     return step_failed(state, TW_ERR_INVALID,
-                       "it called " + called_text(info.immediate) + ", and this rank " +
-                           called_text(task_.called) + ": all ranks call the same in the same order");
+                       "it called " + called_text(info.immediate) + ", and this rank " + called_text(task_.called) +
+                           ": all ranks call the same in the same order");
   }
   if (info.length == step.to.length) return;
   step_failed(state, TW_ERR_TRUNCATED,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endpoints to workers whose addresses are known, connected when they are first needed. Both sides may begin, at once or one later:
-// connections by address are one for two workers (core/directory.hpp), and a side that only receives asks for its endpoint, too.
+// Endpoints to workers whose addresses are known, connected when they are first needed. Both sides may begin, at once or one
+// later: connections by address are one for two workers (core/directory.hpp), and a side that only receives asks for its
+// endpoint, too.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bruck's allgather: in round k a rank gives what it has, up to 2^k values, to the one 2^k before it, and gets as many from the one
-// 2^k behind it; after log2(size) rounds all have all. So a rank needs few connections. Values lie in turned order until the end:
-// the own one first.
+// Bruck's allgather: in round k a rank gives what it has, up to 2^k values, to the one 2^k before it, and gets as many from the
+// one 2^k behind it; after log2(size) rounds all have all. So a rank needs few connections. Values lie in turned order until
+// the end: the own one first.
 //
-// A rank that cannot go on (its partner is lost) goes through its remaining rounds all the same, with the failure in place of values.
-// So those who wait for it, and those who wait for them, end with the rank that is lost, long before their time is over.
+// A rank that cannot go on (its partner is lost) goes through its remaining rounds all the same, with the failure in place of
+// values. So those who wait for it, and those who wait for them, end with the rank that is lost, long before their time is
+// over.
 #include "groups/exchange.hpp"
 
 #include <algorithm>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a group as one of them sees them: the endpoint to each, made when it is first needed, and the numbers that tell the
-// group's collectives from those of other groups.
+// The ranks of a group as one of them sees them: the endpoint to each, made when it is first needed, and the numbers that tell
+// the group's collectives from those of other groups.
 //
-// Life: made from endpoints (tw_group_create), from a launcher's environment (tw_init: the world, which owns its worker and context),
-// or from another group (split, duplicate, shrink: they share its Peers). Each ends by tw_group_destroy, the world last.
+// Life: made from endpoints (tw_group_create), from a launcher's environment (tw_init: the world, which owns its worker and
+// context), or from another group (split, duplicate, shrink: they share its Peers). Each ends by tw_group_destroy, the world
+// last.
 #pragma once
 #include <thalweg/groups.h>
 
@@ -24,8 +25,8 @@ class Collectives;  // collectives/collectives.hpp
 class Peers {
  public:
   virtual ~Peers() = default;
-  /// Begins to connect where that is not done. TW_OK: *out is connected; TW_IN_PROGRESS: operations on it wait until it is: progress
-  /// the worker and ask again. The own rank: an endpoint of the worker to itself.
+  /// Begins to connect where that is not done. TW_OK: *out is connected; TW_IN_PROGRESS: operations on it wait until it is:
+  /// progress the worker and ask again. The own rank: an endpoint of the worker to itself.
   virtual Status endpoint(uint32_t rank, tw_endpoint** out) = 0;
   /// The endpoint if there is one; null: it was not needed yet.
   virtual tw_endpoint* made(uint32_t rank) const = 0;

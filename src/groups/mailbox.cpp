@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A letter travels as headers of active messages, because those are copied where they are posted and arrive whole: no request, no
-// buffer that must live, and no rendezvous.
+// A letter travels as headers of active messages, because those are copied where they are posted and arrive whole: no request,
+// no buffer that must live, and no rendezvous.
 #include "groups/mailbox.hpp"
 
 #include <algorithm>

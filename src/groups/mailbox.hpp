@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that the groups of a worker send each other, beside those of users: active messages of an id of the library's own, kept
-// until they are asked for. One is named by the worker it came from, its group and its step, so nothing is matched.
+// Messages that the groups of a worker send each other, beside those of users: active messages of an id of the library's own,
+// kept until they are asked for. One is named by the worker it came from, its group and its step, so nothing is matched.
 //
 // Threads: the worker's; the handler runs in progress under its lock, and what follows takes the lock.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace thalweg::impl {
 
-/// Names the sender of letters: the worker, which has proved its id; or, of connections by a listener, the endpoint. A letter counts
-/// also when its connection is over before this side has asked for an endpoint.
+/// Names the sender of letters: the worker, which has proved its id; or, of connections by a listener, the endpoint. A letter
+/// counts also when its connection is over before this side has asked for an endpoint.
 inline uint64_t sender_of(const tw_endpoint& endpoint) {
   return endpoint.remote != 0 ? endpoint.remote : reinterpret_cast<uintptr_t>(&endpoint);
 }
@@ -33,7 +33,8 @@ class Mailbox {
   static Mailbox& of(tw_worker& worker);
   /// Returns at once; the bytes are copied. The endpoint may still be connecting.
   static Status send(tw_endpoint& to, uint64_t group, uint64_t step, const Letter& letter);
-  /// Progresses until what was sent there is with the transports, or lost: a rank that goes on without progress keeps no other waiting.
+  /// Progresses until what was sent there is with the transports, or lost: a rank that goes on without progress keeps no other
+  /// waiting.
   static void deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, uint64_t timeout_ns);
   /// False: it has not come, or not all of it.
   bool take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out);

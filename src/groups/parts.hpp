@@ -8,8 +8,8 @@
 
 namespace thalweg::impl {
 
-/// The group of these ranks of `of`, in this order; this rank is one of them. `salt` tells it from others that are made of the same
-/// group by the same call, whose number is of.made already. All members call it with the same.
+/// The group of these ranks of `of`, in this order; this rank is one of them. `salt` tells it from others that are made of the
+/// same group by the same call, whose number is of.made already. All members call it with the same.
 Status make_part(tw_group& of, std::vector<uint32_t> ranks, uint64_t salt, std::unique_ptr<tw_group>* out);
 
 /// Ranks of one colour come together, ordered by key and then by rank. `none`: this rank is in no part; *out stays empty.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agreement of the ranks that are left of a group.
 //
-// Each proposes itself, and the ranks that it knows to be lost. In rounds, every rank sends all that it knows to all ranks it has not
-// seen fail, and waits for theirs, or for the end of their connection. A rank that misses the same ranks in two rounds after each other
-// knows all that anyone left knows: it decides, tells all others so, and is done. One that is told a decision takes it over, and tells
-// it, too. (Early deciding FloodSet; a rank that fails while it tells makes the others miss one more, so they go another round.)
-// The new group: those who have proposed themselves, and whom no one knows to be lost.
+// Each proposes itself, and the ranks that it knows to be lost. In rounds, every rank sends all that it knows to all ranks it
+// has not seen fail, and waits for theirs, or for the end of their connection. A rank that misses the same ranks in two rounds
+// after each other knows all that anyone left knows: it decides, tells all others so, and is done. One that is told a decision
+// takes it over, and tells it, too. (Early deciding FloodSet; a rank that fails while it tells makes the others miss one more,
+// so they go another round.) The new group: those who have proposed themselves, and whom no one knows to be lost.
 #include <algorithm>
 #include <cstring>
 

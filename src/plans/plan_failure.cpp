@@ -23,6 +23,7 @@ void PlanFailure::release() {
   record_ = nullptr;
   abort_word_ = nullptr;
   told_ = false;
+  said_code_ = TW_OK;
   proxy_why_.clear();
   channel_why_.clear();
 }
@@ -48,6 +49,18 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
          ". The plan does nothing more until it is prepared again";
 }
 
+/// The same however often it is asked: to end the channels makes them say that they have failed, too.
+std::string PlanFailure::why(Status code, bool recorded) {
+  const std::lock_guard lock(mutex_);
+  if (said_code_ == code) return said_;
+  said_code_ = code;
+  const bool by_channel = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE))) == code;
+  const std::string because = by_channel ? channel_why_ : "";
+  if (!proxy_why_.empty()) return said_ = proxy_why_;
+  if (!because.empty() && (!recorded || code == TW_ERR_CLOSED)) return said_ = because;
+  return said_ = text_of(*record_) + (because.empty() ? "" : " (" + because + ")");
+}
+
 Status PlanFailure::now() {
   if (record_ == nullptr) return TW_OK;
   // acquire: the record was filled in before its code
@@ -55,14 +68,8 @@ Status PlanFailure::now() {
   const bool recorded = is_error(code);
   if (!recorded) code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
   if (!is_error(code)) return TW_OK;
-  std::string text;
-  {
-    const std::lock_guard lock(mutex_);
-    text = proxy_why_.empty() && !recorded ? channel_why_ : proxy_why_;
-  }
-  if (code != TW_ERR_BUSY)  // the peers' waits end too
-    channels_.fail_ends(code, text.empty() ? "a plan at the peer failed" : text);
-  if (text.empty()) text = text_of(*record_);
+  const std::string text = why(code, recorded);
+  if (code != TW_ERR_BUSY) channels_.fail_ends(code, "a plan at the peer failed: " + text);  // the peers' waits end too
   return fail(code, "%s", text.c_str());
 }
 

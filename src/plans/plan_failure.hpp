@@ -45,6 +45,8 @@ class PlanFailure {
   void fail_step(uint32_t index, Status status, const char* why);
 
  private:
+  std::string why(Status code, bool recorded);
+
   const PlanList& list_;
   const ResolvedSteps& resolved_;
   const PlanProgram& program_;
@@ -58,6 +60,8 @@ class PlanFailure {
   bool told_ = false;        // the failure was reported
   std::string proxy_why_;    // of a proxied step that failed
   std::string channel_why_;  // of a channel that did
+  Status said_code_ = TW_OK;
+  std::string said_;  // why, for that code
 };
 
 }  // namespace thalweg::impl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tw_init in real processes under the environment of each launcher: `thalweg run`, torchrun, PMIx (mpirun, where there is one), none;
-// what they leave out or get wrong; and a rank that is killed.
+// tw_init in real processes under the environment of each launcher: `thalweg run`, torchrun, PMIx (mpirun, where there is one),
+// none; what they leave out or get wrong; and a rank that is killed.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,9 +164,10 @@ TEST(Worlds, Pmix) {
     GTEST_SKIP() << "no mpirun or no libpmix.so.2";
   const Folder folder;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe"), output = folder.path + "/output";
+  // A role closes descriptor 3 when it ends: nothing else may be there.
   const std::string command =
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe -n 3 " + self +
-      " --role=print >" + output + " 2>&1";
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe -n 3 sh -c 'exec " + self +
+      " --role=print 3</dev/null' 2>&1 | head -c 100000 >" + output + "; grep -q ' of 3' " + output;
   const int code = std::system(command.c_str());
   std::ifstream file(output);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -307,6 +307,26 @@ TEST_P(StorePlace, MissingRanksAreNamed) {
   other.join();
 }
 
+/// Rank 0 puts them together only where one value has room for all.
+TEST_P(StorePlace, ValuesThatAreTooLongTogetherAreReadOneByOne) {
+  constexpr size_t kLength = 600u << 10;
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      OpenStore mine(address_, options_of(rank, 3));
+      for (int round = 0; round < 2; ++round) {
+        std::vector<char> sent(kLength, static_cast<char>(10 * round + rank)), got(3 * kLength);
+        EXPECT_EQ(tw_store_exchange(mine.store, sent.data(), kLength, got.data()), TW_OK) << last_error();
+        for (uint32_t i = 0; i < 3; ++i) {
+          EXPECT_EQ(got[i * kLength], 10 * round + static_cast<int>(i));
+          EXPECT_EQ(got[(i + 1) * kLength - 1], 10 * round + static_cast<int>(i));
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
 TEST_P(StorePlace, DifferentLengthsAreRefused) {
   OpenStore zero(address_, options_of(0, 2));
   std::thread other([&] {

@@ -115,7 +115,8 @@ TEST(Algorithms, are_found_by_name_or_the_error_says_why_not) {
   const Algorithm* found = nullptr;
   Collective c = of(Kind::allgather, 6, 1);
   EXPECT_EQ(find_algorithm(c, "star", &found), TW_ERR_INVALID);
-  EXPECT_THAT(last_error(), HasSubstr("allgather has no algorithm star; there are: bruck, direct, recursive_doubling, ring"));
+  EXPECT_THAT(last_error(),
+              HasSubstr("allgather has no algorithm star; there are: bruck, linear, recursive_doubling, ring, direct"));
   EXPECT_EQ(find_algorithm(c, "recursive_doubling", &found), TW_ERR_UNSUPPORTED);
   EXPECT_THAT(last_error(), HasSubstr("needs a power of two of ranks"));
   EXPECT_EQ(found, nullptr);
