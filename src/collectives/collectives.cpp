@@ -95,7 +95,8 @@ void Collectives::end(CollectiveRun& run) {
 
 void Collectives::fail(Status status, uint32_t rank, const std::string& why) {
   if (is_error(failed_)) return;
-  const std::string text = why;  // may be last_error()
+  const std::string text = why;                            // may be last_error()
+  if (status == TW_ERR_CLOSED) status = TW_ERR_PEER_LOST;  // a rank that has ended its world is lost, too
   fail_here(status, text);
   tell_others(status, rank, text);
 }
