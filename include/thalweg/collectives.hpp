@@ -153,8 +153,8 @@ template <detail::Elements S, detail::Elements R>
                                         tw_request* request = nullptr) noexcept {
   if (!detail::reaches(group, counts, {}, std::ranges::size(send))) return TW_ERR_INVALID;
   if (!detail::fit<S, R>(counts[tw_group_rank(group)], std::ranges::size(recv))) return TW_ERR_INVALID;
-  return tw_reduce_scatterv(group, std::ranges::data(send), std::ranges::data(recv), counts.data(), detail::type_of<R>, op, options,
-                            request);
+  return tw_reduce_scatterv(group, std::ranges::data(send), std::ranges::data(recv), counts.data(), detail::type_of<R>, op,
+                            options, request);
 }
 template <detail::Elements S, detail::Elements R>
 [[nodiscard]] tw_status allgatherv(tw_group* group, const S& send, R&& recv, std::span<const size_t> counts,
@@ -196,8 +196,8 @@ template <detail::Elements S, detail::Elements R>
   if (!detail::reaches(group, send_counts, send_offsets, std::ranges::size(send))) return TW_ERR_INVALID;
   if (!detail::reaches(group, recv_counts, recv_offsets, std::ranges::size(recv))) return TW_ERR_INVALID;
   return tw_alltoallv(group, std::ranges::data(send), send_counts.data(), detail::offsets_or_null(send_offsets),
-                      std::ranges::data(recv), recv_counts.data(), detail::offsets_or_null(recv_offsets), detail::type_of<R>, options,
-                      request);
+                      std::ranges::data(recv), recv_counts.data(), detail::offsets_or_null(recv_offsets), detail::type_of<R>,
+                      options, request);
 }
 /// tw_group_explain.
 [[nodiscard]] inline std::string explain(tw_group* group, const char* collective, size_t count, uint32_t type = TW_TYPE_FLOAT32,

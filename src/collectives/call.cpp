@@ -33,7 +33,7 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
 namespace {
 
 constexpr uint64_t kGuess = 16u << 10;  // bytes of a block of an alltoallv: all ranks must think the same
-constexpr uint64_t kGrace = kSecond;  // for peers, when a collective has failed
+constexpr uint64_t kGrace = kSecond;    // for peers, when a collective has failed
 
 /// The device that combines elements, and has the scratch memory.
 Status place_task(const Call& call, CollectiveTask* task) {

@@ -339,7 +339,7 @@ TEST(PlannedSteps, AreOrderedByAfterSteps) {
       tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
       options.after_steps = &before;
       options.after_count = 1;
-      options.algorithm = "direct";  // its receives are steps that nothing in it follows
+      options.algorithm = "linear";  // its receives are steps that nothing in it follows
       ASSERT_EQ(tw_plan_allgather(plan, rank.group, send.data(), recv.data(), kCount, TW_TYPE_INT64, &options, &gathered),
                 TW_OK)
           << tw_last_error();
