@@ -37,8 +37,8 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
 }
 
 /// A message that was posted without a request is under way, or refused.
-[[gnu::noinline]] ucs_status_ptr_t not_at_once(ucp_ep& ep, tw_status status, tw_request operation, const Wanted& wanted,
-                                               const char* function) {
+[[gnu::noinline]] ucs_status_ptr_t not_at_once(ucp_ep& ep, const void* buffer, tw_status status, tw_request operation,
+                                               const Wanted& wanted, const char* function) {
   Request* const request = take(*ep.worker, wanted, kTagSend);
   request->operation = operation;
   request->buffer = buffer;
@@ -63,7 +63,7 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   const tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
   if (status == TW_OK) [[likely]]
     return nullptr;
-  return not_at_once(ep, status, operation, wanted(), function);
+  return not_at_once(ep, buffer, status, operation, wanted(), function);
 }
 ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
                       const Wanted& wanted, const char* function) {
