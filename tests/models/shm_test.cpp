@@ -206,7 +206,7 @@ TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
                "void await_rts(Peer& peer) {", "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
                "__atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0", "__atomic_store_n(word_, 1, __ATOMIC_RELAXED);",
                "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "__atomic_store_n(word_, 0, __ATOMIC_RELEASE);"});
-  expect_code("src/protocols/rendezvous.cpp", {"const SendingRts sending_rts(peer, op, tagged);", "find_claim(",
+  expect_code("src/protocols/rendezvous.cpp", {"const SendingRts sending_rts(peer, op, offered);", "find_claim(",
                                                "send_claiming_rts(", "peer.link->port->send(*peer.link, frame, body)"});
   expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_rts(", "take_frames();"});
   check([](Program& p) {
