@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handlers and callbacks run in progress, never in a call that waits: ucp_rkey_ptr, for the owner's answer.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 
 #include <atomic>
 #include <thread>
@@ -83,33 +81,6 @@ void set_handlers(Arrivals& arrivals) {
   ASSERT_EQ(ucp_worker_set_am_handler(arrivals.a.worker, kOlder, Arrivals::handle_older, &arrivals, 0), UCS_OK);
 }
 
-ucp_listener_h listen(Arrivals& arrivals, sockaddr_storage* address) {
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {reinterpret_cast<sockaddr*>(&any), sizeof any};
-  params.conn_handler = {Arrivals::ask, &arrivals};
-  ucp_listener_h listener = nullptr;
-  EXPECT_EQ(ucp_listener_create(arrivals.a.worker, &params, &listener), UCS_OK);
-  ucp_listener_attr_t attr{};
-  attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  EXPECT_EQ(ucp_listener_query(listener, &attr), UCS_OK);
-  *address = attr.sockaddr;
-  return listener;
-}
-
-ucp_ep_h call_listener(Side& side, sockaddr_storage& address) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
-  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = {reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)};
-  ucp_ep_h ep = nullptr;
-  EXPECT_EQ(ucp_ep_create(side.worker, &params, &ep), UCS_OK);
-  return ep;
-}
-
 /// Of every way and length, numbered; and bytes of a stream. They go when both are connected.
 std::vector<ucs_status_ptr_t> send_all(Side& b, const std::vector<std::vector<unsigned char>>& payloads) {
   std::vector<ucs_status_ptr_t> sends;
@@ -172,7 +143,7 @@ void one_round(bool progresses) {
   Arrivals arrivals{w.a};
   set_handlers(arrivals);
   sockaddr_storage address{};
-  ucp_listener_h listener = listen(arrivals, &address);
+  ucp_listener_h listener = listen(arrivals.a, Arrivals::ask, &arrivals, &address);
   w.connect();
   std::vector<std::vector<unsigned char>> payloads;
   for (unsigned number = 0; number < 16; ++number)

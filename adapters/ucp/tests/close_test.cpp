@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ends with an endpoint and its connection, and what does not.
-#include <arpa/inet.h>
 #include <malloc.h>
-#include <netinet/in.h>
 
 #include <utility>
 
@@ -23,23 +21,9 @@ struct Called {
   int losses = 0;
 
   Called() {
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ucp_listener_params_t params{};
-    params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-    params.sockaddr = {reinterpret_cast<sockaddr*>(&any), sizeof any};
-    params.conn_handler.arg = this;
-    params.conn_handler.cb = [](ucp_conn_request_h one, void* arg) { static_cast<Called*>(arg)->request = one; };
-    EXPECT_EQ(ucp_listener_create(w.b.worker, &params, &listener), UCS_OK);
-    ucp_listener_attr_t attr{};
-    attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-    EXPECT_EQ(ucp_listener_query(listener, &attr), UCS_OK);
-    ucp_ep_params_t to{};
-    to.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
-    to.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-    to.sockaddr = {reinterpret_cast<sockaddr*>(&attr.sockaddr), sizeof(sockaddr_in)};
-    EXPECT_EQ(ucp_ep_create(w.a.worker, &to, &client), UCS_OK);
+    sockaddr_storage address{};
+    listener = listen(w.b, [](ucp_conn_request_h one, void* arg) { static_cast<Called*>(arg)->request = one; }, this, &address);
+    client = call_listener(w.a, address);
     EXPECT_TRUE(w.until([&] { return request != nullptr; }));
   }
   ~Called() { ucp_listener_destroy(listener); }

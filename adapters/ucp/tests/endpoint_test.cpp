@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listeners, closing, and the loss of a peer.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,19 +23,7 @@ struct Server {
   sockaddr_storage address{};
 
   explicit Server(World& world) : w(world) {
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ucp_listener_params_t params{};
-    params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-    params.sockaddr = {reinterpret_cast<sockaddr*>(&any), sizeof any};
-    params.conn_handler.arg = this;
-    params.conn_handler.cb = [](ucp_conn_request_h one, void* arg) { static_cast<Server*>(arg)->request = one; };
-    EXPECT_EQ(ucp_listener_create(w.b.worker, &params, &listener), UCS_OK);
-    ucp_listener_attr_t attr{};
-    attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-    EXPECT_EQ(ucp_listener_query(listener, &attr), UCS_OK);
-    address = attr.sockaddr;
+    listener = listen(w.b, [](ucp_conn_request_h one, void* arg) { static_cast<Server*>(arg)->request = one; }, this, &address);
     EXPECT_NE(reinterpret_cast<sockaddr_in&>(address).sin_port, 0);
   }
   ~Server() {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two workers of two contexts in one process, as users of UCX see them: only ucp.h.
 #pragma once
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <ucp/api/ucp.h>
 
 #include <chrono>
@@ -56,6 +58,34 @@ struct Side {
     ucp_worker_release_address(other.worker, address);
   }
 };
+
+/// At a free port of the loopback address, which goes to *address. asked: of each connection request.
+inline ucp_listener_h listen(Side& side, ucp_listener_conn_callback_t asked, void* arg, sockaddr_storage* address) {
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {reinterpret_cast<sockaddr*>(&any), sizeof any};
+  params.conn_handler = {asked, arg};
+  ucp_listener_h listener = nullptr;
+  EXPECT_EQ(ucp_listener_create(side.worker, &params, &listener), UCS_OK);
+  ucp_listener_attr_t attr{};
+  attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  EXPECT_EQ(ucp_listener_query(listener, &attr), UCS_OK);
+  *address = attr.sockaddr;
+  return listener;
+}
+
+inline ucp_ep_h call_listener(Side& side, sockaddr_storage& address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr = {reinterpret_cast<sockaddr*>(&address), sizeof(sockaddr_in)};
+  ucp_ep_h ep = nullptr;
+  EXPECT_EQ(ucp_ep_create(side.worker, &params, &ep), UCS_OK);
+  return ep;
+}
 
 struct World {
   Side a, b;
