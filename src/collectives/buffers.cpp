@@ -24,34 +24,22 @@ Status allocate_device(Device& device, uint64_t length, DeviceAllocation* out, B
   return find_device(out->address(), length, info);
 }
 
-/// Asking the kernel takes as long as to copy many kilobytes: buffers of the last calls are known.
-Status check_once(const void* address, uint64_t length) {
-  struct Known {
-    const void* address;
-    uint64_t length;
-  };
-  static thread_local Known known[4];
-  static thread_local unsigned next = 0;
-  for (const Known& one : known) {
-    if (one.address == address && one.length >= length) return TW_OK;
-  }
-  if (Status s = check_host_memory(address, length); is_error(s)) return s;
-  known[next++ % std::size(known)] = {address, length};
-  return TW_OK;
-}
-
 }  // namespace
 
 Status describe_buffer(const void* address, uint64_t length, Buffer* out) {
   *out = Buffer{static_cast<std::byte*>(const_cast<void*>(address)), length, false, {}};
   if (length == 0) return TW_OK;
-  if (!on_device(address, &out->info)) return length < kAsked ? Status{TW_OK} : check_once(address, length);
+  if (!on_device(address, &out->info)) return length < kAsked ? Status{TW_OK} : check_host_memory(address, length);
   out->on_device = true;
   const Status found = find_device(reinterpret_cast<uint64_t>(address), length, &out->info);
   return found == TW_ERR_NO_MATCH ? fail(TW_ERR_OUT_OF_BOUNDS, "the buffer reaches outside its device's memory") : found;
 }
 
-void ScratchBlock::FreeHost::operator()(std::byte* memory) const { ::operator delete(memory, kAlign); }
+void FreeAligned::operator()(std::byte* memory) const { ::operator delete(memory, kAlign); }
+
+AlignedBytes allocate_aligned(uint64_t length) {
+  return AlignedBytes(static_cast<std::byte*>(::operator new(length, kAlign, std::nothrow)));
+}
 
 ScratchBlock& ScratchBlock::operator=(ScratchBlock&& other) noexcept {
   give_back();
@@ -91,7 +79,7 @@ Status Scratch::take(Device* device, uint64_t length, ScratchBlock* out) {
     made.buffer_.on_device = true;
     made.buffer_.address = reinterpret_cast<std::byte*>(made.device_.address());
   } else {
-    made.host_.reset(static_cast<std::byte*>(::operator new(made.buffer_.length, kAlign, std::nothrow)));
+    made.host_ = allocate_aligned(made.buffer_.length);
     made.buffer_.address = made.host_.get();
     if (made.buffer_.address == nullptr)
       return fail(TW_ERR_NO_MEMORY, "no %llu bytes for a collective's intermediate results",

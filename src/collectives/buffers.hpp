@@ -21,6 +21,13 @@ struct Buffer {
 /// Looks up where it lies. TW_ERR_OUT_OF_BOUNDS, or host memory that is not mapped.
 Status describe_buffer(const void* address, uint64_t length, Buffer* out);
 
+struct FreeAligned {
+  void operator()(std::byte* memory) const;
+};
+using AlignedBytes = std::unique_ptr<std::byte, FreeAligned>;
+/// Host memory, aligned to 64 bytes; null: there is none.
+AlignedBytes allocate_aligned(uint64_t length);
+
 class Scratch;
 /// A loan, until it ends.
 class ScratchBlock {
@@ -34,11 +41,8 @@ class ScratchBlock {
 
  private:
   friend class Scratch;
-  struct FreeHost {
-    void operator()(std::byte* memory) const;
-  };
   Buffer buffer_;
-  std::unique_ptr<std::byte, FreeHost> host_;
+  AlignedBytes host_;
   DeviceAllocation device_;
   Scratch* from_ = nullptr;
 };

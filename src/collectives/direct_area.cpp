@@ -2,8 +2,6 @@
 // Steps and waits. How the area is made is in direct_setup.cpp.
 #include "collectives/direct_area.hpp"
 
-#include <new>
-
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "collectives/called_text.hpp"
@@ -21,16 +19,8 @@ constexpr unsigned kYieldsToProgress = 16;
 constexpr uint64_t kLookNs = 5 * kMillisecond;  // between two looks for losses
 constexpr uint64_t kNapNs = 50'000;             // a peer's store wakes no thread
 constexpr uint32_t kProgressEvery = 16;         // collectives that never wait progress the worker, too
-constexpr std::align_val_t kAlign{64};
 
 }  // namespace
-
-void DirectArea::FreeBytes::operator()(std::byte* memory) const { ::operator delete(memory, kAlign); }
-
-std::byte* DirectArea::bounce() {
-  if (bounce_ == nullptr) bounce_.reset(static_cast<std::byte*>(::operator new(kBuffer, kAlign)));
-  return bounce_.get();
-}
 
 Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
   if (worker_.multi && busy_.exchange(true, std::memory_order_acquire))

@@ -19,6 +19,7 @@
 #include "base/platform/cpu.hpp"
 #include "base/status.hpp"
 #include "base/waiting.hpp"
+#include "collectives/buffers.hpp"
 #include "collectives/elements.hpp"
 
 struct tw_memory;
@@ -70,7 +71,7 @@ class DirectArea {
     return in_line ? segment.lines[step % kSlots].payload : segment.buffers[step % kSlots];
   }
   /// Own memory for a piece of a result on its way to a device.
-  std::byte* bounce();
+  std::byte* bounce() { return bounce_.get(); }
   ReduceRoom& room() { return room_; }
   Collectives& owner() { return owner_; }
   /// This rank has found something wrong: the group fails.
@@ -92,9 +93,6 @@ class DirectArea {
     uint64_t seen = 0;  // the last step that it is known to have published
     tw_remote_memory* remote = nullptr;
     Mapping* mapping = nullptr;  // counted as used
-  };
-  struct FreeBytes {
-    void operator()(std::byte* memory) const;
   };
 
   Status allocate(void* key, size_t* key_length);
@@ -118,7 +116,7 @@ class DirectArea {
   uint32_t calls_ = 0;
   std::atomic<bool> stopped_{false}, busy_{false};
   tw_memory* memory_ = nullptr;
-  std::unique_ptr<std::byte, FreeBytes> bounce_;
+  AlignedBytes bounce_;
   ReduceRoom room_;
 };
 

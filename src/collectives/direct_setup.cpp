@@ -74,6 +74,8 @@ DirectArea::~DirectArea() {
 
 Status DirectArea::allocate(void* key, size_t* key_length) {
   if (Status s = tw_memory_allocate(&worker_.context, sizeof(Segment), nullptr, &memory_); is_error(s)) return s;
+  bounce_ = allocate_aligned(kBuffer);  // pages that no call writes are not used
+  if (bounce_ == nullptr) return impl::fail(TW_ERR_NO_MEMORY, "no memory for what goes to and from devices");
   mine_ = static_cast<Segment*>(tw_memory_address(memory_));
   for (Line& line : mine_->lines) std::memset(static_cast<void*>(&line), 0, sizeof line);
   RankArea& own = ranks_[owner_.group().rank];

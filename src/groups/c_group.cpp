@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: groups.
-#include <sys/random.h>
-
 #include <new>
 #include <vector>
 
+#include "base/platform/process.hpp"
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
 #include "groups/given_peers.hpp"
@@ -62,8 +61,7 @@ Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& gr
   const std::string own_text = is_error(so_far) ? last_error() : "";
   const LinkCosts link =
       group.worker.engine->options().costs != nullptr ? group.worker.engine->options().costs->shm : CostTable{}.shm;
-  Contribution mine{kMagic, 0, group.rank, group.size, so_far, 0, link.frame, link.copy};
-  if (::getrandom(&mine.id, sizeof mine.id, 0) != sizeof mine.id) return fail(TW_ERR_IO, "getrandom failed");
+  const Contribution mine{kMagic, random_id(), group.rank, group.size, so_far, 0, link.frame, link.copy};
   std::vector<Contribution> all(group.size);
   const Status status = exchange == nullptr ? tw_store_exchange(static_cast<tw_store*>(arg), &mine, sizeof mine, all.data())
                                             : exchange(arg, &mine, sizeof mine, all.data());

@@ -76,7 +76,7 @@ void Mailbox::deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, ui
       timeout_ns);
 }
 
-/// In progress, under the lock. Untrusted bytes: a piece that does not fit is dropped, and whoever waits for it times out.
+/// In progress, under the lock. Untrusted bytes: a piece that does not fit is dropped, and the rank that waits for it times out.
 tw_status Mailbox::keep(void* self, const tw_am_message* message) {
   auto& box = *static_cast<Mailbox*>(self);
   PieceHead head;

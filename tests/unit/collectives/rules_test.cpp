@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What collectives refuse; rounding of 8-bit types; averages, factors and functions of the caller's.
+#include <sys/mman.h>
+
 #include <bit>
 #include <cmath>
 #include <random>
@@ -10,6 +12,25 @@
 
 namespace thalweg::test {
 namespace {
+
+/// Also where the same buffer was good in the call before.
+TEST(CollectiveRules, MemoryThatIsNotMappedAnyMoreIsRefused) {
+  run_group(2, [](GroupRank& rank) {
+    constexpr size_t kLength = 1u << 20;
+    void* const mapped = ::mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    std::vector<int32_t> out(kLength / sizeof(int32_t));
+    const auto allreduce = [&] {
+      return tw_allreduce(rank.group, mapped, out.data(), out.size(), TW_TYPE_INT32, TW_REDUCE_SUM, nullptr, nullptr);
+    };
+    EXPECT_EQ(allreduce(), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), TW_OK);
+    ASSERT_EQ(::mprotect(mapped, kLength, PROT_NONE), 0);  // as unmapped, but nothing else comes to its place
+    EXPECT_EQ(allreduce(), TW_ERR_UNSUPPORTED);
+    EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), TW_OK) << "the group goes on";
+    ::munmap(mapped, kLength);
+  });
+}
 
 TEST(CollectiveRules, WhatMakesNoSenseIsRefused) {
   run_group(2, [](GroupRank& rank) {
