@@ -2,6 +2,7 @@
 // C interface: tagged messages, active messages, byte streams.
 #include "core/c_checks.hpp"
 #include "memory/placement.hpp"
+#include "protocols/eager.hpp"
 
 using namespace thalweg::impl;
 
@@ -162,8 +163,8 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || buffer == nullptr || has_devices() || length >= kAsked ||
-      worker.engine->try_send(*endpoint->peer, buffer, length, tag, 0) != TW_OK) [[unlikely]]
+  if (given != nullptr || buffer == nullptr || has_devices() || length >= kAsked || worker.multi ||
+      send_at_once(*worker.engine, *endpoint->peer, buffer, length, tag, 0, 0) != TW_OK) [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, given, request);
   if (request != nullptr) *request = TW_REQUEST_NONE;
   worker.posted();
@@ -177,10 +178,14 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
     return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || request == nullptr || (buffer == nullptr && length != 0) || has_devices() || length >= kAsked)
-      [[unlikely]]
+  const bool called = given != nullptr;
+  if (request == nullptr || (buffer == nullptr && length != 0) || has_devices() || length >= kAsked ||
+      (called && !only_calls(*given))) [[unlikely]]
     return recv_slowly(*worker, buffer, length, tag, mask, given, request);
-  status = worker->engine->post_short(buffer, length, tag, mask, request);
+  Engine& engine = *worker->engine;
+  status = called
+               ? engine.post_short(buffer, length, tag, mask, {request, SinkKind::callback, {given->callback}, given->arg, 0})
+               : engine.post_short(buffer, length, tag, mask, request);
   worker->posted();
   return status;
 }

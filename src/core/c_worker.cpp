@@ -8,6 +8,12 @@
 
 using namespace thalweg::impl;
 
+namespace {
+
+[[gnu::noinline]] unsigned progress_all(tw_worker& worker) { return worker.progress_all(1); }
+
+}  // namespace
+
 extern "C" {
 
 tw_status tw_worker_create(tw_context* context, const tw_worker_options* given, tw_worker** out) {
@@ -46,7 +52,7 @@ unsigned tw_worker_progress(tw_worker* worker) {
     return 0;
   const Enter enter(*worker);
   if (is_error(enter.status())) return 0;
-  return worker->progress();
+  return worker->nothing_new() ? 0 : progress_all(*worker);
 }
 
 tw_status tw_worker_wait(tw_worker* worker, uint64_t timeout_ns) {

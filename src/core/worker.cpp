@@ -103,16 +103,6 @@ Port* tw_worker::port(std::string_view name) const {
   return nullptr;
 }
 
-unsigned tw_worker::progress(unsigned looks) {
-  unsigned events = 0;
-  if (!inbox.empty()) [[unlikely]]
-    events += read_inbox();
-  events += engine->progress(looks);
-  if (chores_.load(std::memory_order_relaxed)) [[unlikely]]
-    events += do_chores();
-  return events;
-}
-
 Status tw_worker::arm() {
   if (inbox.disarm_and_poll()) return TW_ERR_BUSY;
   if (const Status s = engine->arm(); s != TW_OK) return s;

@@ -36,7 +36,18 @@ struct tw_worker {
   ~tw_worker();
 
   // --- progress
-  unsigned progress(unsigned polls = 1);
+  /// progress() would find nothing, as Engine::nothing_new() says.
+  bool nothing_new() { return inbox.empty() && !chores_.load(std::memory_order_relaxed) && engine->nothing_new(); }
+  unsigned progress(unsigned looks = 1) { return looks == 1 && nothing_new() ? 0 : progress_all(looks); }
+  unsigned progress_all(unsigned looks) {
+    unsigned events = 0;
+    if (!inbox.empty()) [[unlikely]]
+      events = read_inbox();
+    events += engine->progress_all(looks);
+    if (chores_.load(std::memory_order_relaxed)) [[unlikely]]
+      events += do_chores();
+    return events;
+  }
   Status arm();
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited

@@ -193,6 +193,10 @@ void Completions::tell(OpRun& run, Status status) {
   return calling;
 }
 
+inline void Completions::call(const OpRun& run) {
+  run.sink_target.callback(run.arg, engine_.number(run), run.status.load(std::memory_order_relaxed), &run.info);
+}
+
 /// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
 /// called: the one before it, whose callback has returned.
 inline OpRun* Completions::next_called(RunList& ready, unsigned* events, OpRun* called) {
@@ -207,6 +211,20 @@ inline OpRun* Completions::next_called(RunList& ready, unsigned* events, OpRun* 
 }
 
 unsigned Completions::run_callbacks() {
+  OpRun* const only = engine_.options().multi_threaded ? nullptr : callbacks_.pop_only();
+  if (only == nullptr || only->sink != SinkKind::callback) [[unlikely]] {
+    if (only != nullptr) callbacks_.push_back(only);
+    return run_all_callbacks();
+  }
+  bool& calling = calling_back();
+  const bool nested = std::exchange(calling, true);
+  call(*only);
+  calling = nested;
+  release(*only);
+  return 1;
+}
+
+[[gnu::noinline]] unsigned Completions::run_all_callbacks() {
   unsigned events = 0;
   RunList ready;
   {
@@ -216,8 +234,7 @@ unsigned Completions::run_callbacks() {
   bool& calling = calling_back();
   const bool nested = std::exchange(calling, true);
   OpRun* run = nullptr;
-  while ((run = next_called(ready, &events, run)) != nullptr)
-    run->sink_target.callback(run->arg, engine_.number(*run), run->status.load(std::memory_order_relaxed), &run->info);
+  while ((run = next_called(ready, &events, run)) != nullptr) call(*run);
   calling = nested;
   return events;
 }

@@ -113,6 +113,8 @@ class Completions {
 
  private:
   void tell_now(OpRun& run, Status status);
+  void call(const OpRun& run);
+  unsigned run_all_callbacks();
   OpRun* next_called(RunList& ready, unsigned* events, OpRun* called);
   void release(OpRun& run);
 

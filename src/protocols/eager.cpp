@@ -22,14 +22,7 @@ namespace thalweg::impl {
 
 Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate, uint8_t flags) {
   Guard guard(*this);
-  int64_t cost = eager_cost(length);
-  if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
-  Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
-  if (status == TW_OK) {
-    peer.eager_credit -= cost;
-    moved.count(Way::eager, length);
-  }
-  return status;
+  return send_at_once(*this, peer, buffer, length, tag, immediate, flags);
 }
 
 namespace {
@@ -415,7 +408,7 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
   return true;
 }
 
-inline Status Engine::place_receive(OpRun& run) {
+[[gnu::always_inline]] inline Status Engine::place_receive(OpRun& run) {
   const OpDesc& op = *run.op;
   run.info = {};
   if (matcher(op).unmatched() && take_unexpected(run)) [[unlikely]]

@@ -3,6 +3,7 @@
 // while the sender copies in piece k+1). Out of credit they become RTS messages (rendezvous.hpp).
 #pragma once
 #include "protocols/engine.hpp"
+#include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 
 namespace thalweg::impl {
@@ -12,6 +13,19 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 
 /// In the frames of a message: where it is matched.
 inline uint8_t space_flag(const OpDesc& op) { return (op.flags & kOpGroup) != 0 ? kFrameGroup : 0; }
+
+/// Engine::try_send, under the lock where there is one.
+[[gnu::always_inline]] inline Status send_at_once(Engine& engine, Peer& peer, const void* buffer, size_t length, uint64_t tag,
+                                                  uint64_t immediate, uint8_t flags) {
+  const int64_t cost = eager_cost(length);
+  if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
+  const Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
+  if (status == TW_OK) [[likely]] {
+    peer.eager_credit -= cost;
+    engine.moved.count(Way::eager, length);
+  }
+  return status;
+}
 
 /// Sends a message in several frames: `first` (tagged_first or am_first) with FirstBody, `header` and the first payload
 /// bytes, then data frames. For step functions: TW_OK, TW_IN_PROGRESS (pieces by reference), TW_AGAIN, or an error.

@@ -28,6 +28,7 @@ namespace thalweg::impl {
 
 namespace {
 constexpr unsigned kBudget = 64;  // frames per port and progress
+constexpr unsigned kCalm = 32;    // calls of progress between two that look everywhere
 /// Bytes of one stream before it is another's turn: few changes between buffers keep their pages in the processor's tables.
 /// Fragments by reference and pieces of direct copies are a turn each.
 constexpr uint64_t kTurn = 1u << 20;
@@ -113,7 +114,11 @@ bool keep_header(OpRun& run) {
 }
 
 DeviceQueues& Engine::devices() {
-  if (devices_ == nullptr) devices_ = std::make_unique<DeviceQueues>(*this);
+  if (devices_ == nullptr) {
+    devices_ = std::make_unique<DeviceQueues>(*this);
+    calm_turns_ = 0;
+    end_calm();
+  }
   return *devices_;
 }
 
@@ -122,7 +127,7 @@ bool Engine::work_over(OpRun& run) {
   if (!run.ended) return goes_on(run);
   if (run.work == 0) {
     run.ended = false;
-    complete_slowly(run, run.ending);
+    complete_any(run, run.ending);
   }
   return false;
 }
@@ -162,18 +167,6 @@ Status Engine::settle_calls(OpRun& run, Status status) {
   delete run.text;  // that of a truncated receive, perhaps
   run.text = run.detached ? nullptr : new std::string(layout.calls->text);
   return failed;
-}
-
-void Engine::complete_slowly(OpRun& run, Status status) {
-  // As in complete(), but that a callback is due.
-  if (run.sink == SinkKind::callback && run.op->verb == Verb::recv && !run.posted && run.list == nullptr &&
-      run.peer == nullptr && !run.extras) [[likely]] {
-    run.cancelable = false;
-    run.pipeline.kind = Pipeline::none;
-    run.status.store(status, std::memory_order_release);
-    return completions_.call_later(run);
-  }
-  complete_any(run, status);
 }
 
 [[gnu::noinline]] void Engine::complete_any(OpRun& run, Status status) {
@@ -222,11 +215,6 @@ void Engine::discard(OpRun& run) {
   release_run(run);
 }
 
-Status Engine::hand_out(OpRun& run, const Completion& completion) {
-  if (completion.request != nullptr) *completion.request = number(run);
-  return TW_IN_PROGRESS;
-}
-
 Status Engine::launch(const OpDesc& op, const Completion& completion, const Protocol& protocol) {
   Peer& peer = *op.peer;
   if (is_error(peer.state)) return impl::fail(peer.state, "%s", peer.why.c_str());
@@ -270,29 +258,68 @@ Status Engine::start(const OpDesc& op, const Completion& completion) {
 
 // ------------------------------------------------------------------------------------------------ progress
 
-unsigned Engine::progress(unsigned looks) {
+/// Finds the only port in use, where one alone is.
+[[gnu::noinline]] unsigned Engine::progress_ports() {
+  unsigned events = 0;
+  for (auto& port : ports_) {
+    if (port->quiet) continue;
+    port->looks = 1;
+    events += port->progress(kBudget);
+  }
+  // Counted behind them: a handler may have connected by a port that was quiet.
+  unsigned used = 0;
+  for (auto& port : ports_) {
+    if (port->quiet) continue;
+    ++used;
+    lone_ = port.get();
+  }
+  if (used != 1) lone_ = nullptr;
+  calm_turns_ = lone_ != nullptr && devices_ == nullptr && !options_.multi_threaded ? kCalm : 0;
+  return events;
+}
+
+/// What devices have done, and what waits for room.
+[[gnu::noinline]] unsigned Engine::progress_waiting() {
+  unsigned events = 0;
+  if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
+  if (busy_ != nullptr) events += push_all();
+  if (!doomed_.empty()) [[unlikely]]
+    close_doomed();
+  return events;
+}
+
+/// Under the lock where there is one.
+inline unsigned Engine::turn(unsigned looks) {
+  unsigned events;
+  progressing_ = true;
+  if (lone_ != nullptr && !lone_->quiet) [[likely]] {
+    lone_->looks = devices_ == nullptr || devices_->idle() ? looks : 1;
+    events = lone_->progress(kBudget);
+  } else {
+    events = progress_ports();
+  }
+  if (!doomed_.empty()) [[unlikely]]
+    close_doomed();  // what waits for a device or a stream ends with its peer, before anything reads the link
+  if (devices_ != nullptr || busy_ != nullptr) events += progress_waiting();
+  progressing_ = false;
+  return events;
+}
+
+unsigned Engine::progress_all(unsigned looks) {
+  if (options_.multi_threaded) [[unlikely]]
+    return progress_locked();
+  if (progressing_) return 0;  // from a handler of active messages
+  const unsigned events = turn(looks);
+  calm_ = calm_turns_;
+  return completions_.due() ? events + completions_.run_callbacks() : events;
+}
+
+[[gnu::noinline]] unsigned Engine::progress_locked() {
   unsigned events = 0;
   {
     Guard guard(*this);
-    if (progressing_) return 0;  // from a handler of active messages
-    progressing_ = true;
-    const bool devices = devices_ != nullptr && !devices_->idle();
-    const unsigned allowed = alone_ && !options_.multi_threaded && !devices ? looks : 1;
-    unsigned used = 0;
-    for (auto& port : ports_) {
-      if (port->quiet) continue;
-      ++used;
-      port->looks = allowed;
-      events += port->progress(kBudget);
-    }
-    alone_ = used == 1;
-    if (!doomed_.empty()) [[unlikely]]
-      close_doomed();  // what waits for a device or a stream ends with its peer, before anything reads the link
-    if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
-    if (busy_ != nullptr) events += push_all();
-    if (!doomed_.empty()) [[unlikely]]
-      close_doomed();
-    progressing_ = false;
+    if (progressing_) return 0;
+    events = turn(1);  // another thread may wait for the lock
     if (!completions_.due()) return events;
   }
   return events + completions_.run_callbacks();
@@ -406,6 +433,7 @@ unsigned Engine::push_windows(Peer& peer) {
 
 Status Engine::arm() {
   Guard guard(*this);
+  look_everywhere();
   if (completions_.due() || !doomed_.empty()) return TW_ERR_BUSY;
   if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
   if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread

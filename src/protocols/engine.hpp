@@ -9,7 +9,9 @@
 // ones that take a request number too, where they must); test() and info() never do. Callbacks of requests run at the end of
 // progress() outside the lock; handlers of active messages run inside it and may post (the lock is recursive).
 #pragma once
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -155,7 +157,16 @@ class Engine final : public Sink {
 
   // --- progress
   /// looks: as Port::looks, where one port alone is in use and no other thread may wait for the lock.
-  unsigned progress(unsigned looks = 1);
+  unsigned progress(unsigned looks = 1) { return looks == 1 && nothing_new() ? 0 : progress_all(looks); }
+  /// The same, whatever nothing_new() says.
+  unsigned progress_all(unsigned looks);
+  /// No call has left anything to do since the last progress, and the only port in use shows no event: progress() would find nothing.
+  /// Only now and then it says no without a reason, so that progress() does what is rare.
+  bool nothing_new() {
+    if (calm_ == 0 || busy_ != nullptr || completions_.due() || !lone_->glance.nothing()) return false;
+    --calm_;
+    return true;
+  }
   /// May this thread progress here? Not in a handler of this engine's, nor in a callback.
   bool may_progress();
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
@@ -191,15 +202,15 @@ class Engine final : public Sink {
   void bind(OpRun& run, Peer& peer);
   /// Ends the run, exactly once: out of every list, status stored, callback scheduled, or slot freed if it has no holder.
   void complete(OpRun& run, Status status) {
-    // A request that is in no list: only its holder can test it. Release: with the bytes and run.info.
-    if (!run.posted && run.list == nullptr && run.peer == nullptr && run.sink == SinkKind::none && !run.detached &&
-        !run.extras) {
-      run.cancelable = false;
-      run.pipeline.kind = Pipeline::none;
-      run.status.store(status, std::memory_order_release);
-    } else {
-      complete_slowly(run, status);
-    }
+    // In no list, and either a request that only its holder can test, or a receive whose callback is due.
+    const bool called = run.sink == SinkKind::callback;
+    if (run.posted || run.list != nullptr || run.peer != nullptr || run.extras ||
+        (called ? run.op->verb != Verb::recv : run.sink != SinkKind::none || run.detached))
+      return complete_any(run, status);
+    run.cancelable = false;
+    run.pipeline.kind = Pipeline::none;
+    run.status.store(status, std::memory_order_release);  // with the bytes and run.info
+    if (called) completions_.call_later(run);
   }
   /// As complete, with a text for tw_request_message.
   void complete(OpRun& run, Status status, const std::string& text);
@@ -213,7 +224,10 @@ class Engine final : public Sink {
   /// Gives a run back that never started: no completion is seen.
   void discard(OpRun& run);
   /// Hands out the request number; `done` runs are handed out too. Returns TW_IN_PROGRESS.
-  Status hand_out(OpRun& run, const Completion& completion);
+  Status hand_out(OpRun& run, const Completion& completion) {
+    if (completion.request != nullptr) *completion.request = number(run);
+    return TW_IN_PROGRESS;
+  }
   /// Acquires a run for op, gives it `protocol`, and steps it now or queues it in peer.ordered behind what waits there.
   /// step's TW_AGAIN leaves it in the queue (TW_OP_NO_WAIT: nothing is queued). Returns what start() returns.
   Status launch(const OpDesc& op, const Completion& completion, const Protocol& protocol);
@@ -293,6 +307,20 @@ class Engine final : public Sink {
     run.detached = !keeps_run(completion.kind) && completion.request == nullptr;
   }
   void post_waited(WaitedReceive& receive);
+  unsigned progress_locked();
+  unsigned progress_ports();
+  unsigned progress_waiting();
+  unsigned turn(unsigned looks);
+  /// The next progress looks at its ports.
+  void end_calm() {
+    if (calm_ != 0) calm_ = 0;  // never stored to where there is a lock: nothing_new() does not take it
+  }
+  /// ... at all of them.
+  void look_everywhere() {
+    lone_ = nullptr;
+    calm_turns_ = 0;
+    end_calm();
+  }
   static OpRun* under_way(OpRun* run, const Peer& peer) {
     const bool is = run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS;
     return is ? run : nullptr;
@@ -316,8 +344,7 @@ class Engine final : public Sink {
   [[gnu::cold]] void complete_truncated(OpRun& run) {
     complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
   }
-  void complete_slowly(OpRun& run, Status status);  // a receive with a callback, or complete_any()
-  void complete_any(OpRun& run, Status status);     // whatever holds it
+  void complete_any(OpRun& run, Status status);  // whatever holds it
   static Status settle_calls(OpRun& run, Status status);
   void unlink(OpRun& run);
   Status place_receive(OpRun& run);
@@ -339,7 +366,10 @@ class Engine final : public Sink {
   std::vector<std::pair<Peer*, Status>> doomed_;
   bool progressing_ = false;
   bool in_call_ = false;
-  bool alone_ = false;  // one port was in use at the last progress
+  Port* lone_ = nullptr;  // the only port in use
+  // So many calls of progress may ask nothing_new(), from the next one on and behind each that looks everywhere. Not 0 only with
+  // lone_, without a lock and without devices.
+  unsigned calm_ = 0, calm_turns_ = 0;
   WaitedReceive* waited_ = nullptr;
   uint64_t incoming_ = 0;
   Completions completions_;
@@ -385,7 +415,15 @@ inline OpRun* Engine::acquire_blank() {
 /// Type byte of a header: all frames of this version must be understood.
 constexpr uint8_t frame_type(Frame frame) { return static_cast<uint8_t>(frame) | kMustUnderstand; }
 inline FrameHeader make_header(Frame frame, size_t length, uint64_t a, uint64_t b, uint8_t flags = 0, uint16_t id = 0) {
-  return {static_cast<uint32_t>(length), frame_type(frame), flags, id, a, b};
+  // In one store: ports load these fields as one word, which would wait for several.
+  static_assert(std::endian::native == std::endian::little);
+  const uint64_t word =
+      static_cast<uint32_t>(length) | uint64_t{frame_type(frame)} << 32 | uint64_t{flags} << 40 | uint64_t{id} << 48;
+  FrameHeader header;
+  std::memcpy(&header, &word, sizeof word);
+  header.a = a;
+  header.b = b;
+  return header;
 }
 
 /// The run outlives the call that posted it; its header is the caller's only until then. False: no memory for a copy.

@@ -28,6 +28,7 @@ void Engine::add(Peer& peer) {
 
 void Engine::attach(Peer& peer, Link& link) {
   Guard guard(*this);
+  look_everywhere();  // its port is in use now
   add(peer);
   peer.link = &link;
   link.user = &peer;
@@ -115,6 +116,7 @@ void Engine::doom(Peer& peer, Status status, const std::string& why) {
   peer.doomed = true;
   peer.why = why;
   doomed_.emplace_back(&peer, status);
+  end_calm();
 }
 
 void Engine::violation(Peer& peer, const char* what) {

@@ -69,6 +69,7 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
       peer->doomed = true;
       peer->why = why;
       doomed_.emplace_back(peer, status);
+      end_calm();
     }
   }
   link.port->close(link, false);  // it belongs to no peer

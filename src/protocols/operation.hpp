@@ -114,6 +114,8 @@ class BasicRunList {
   inline void push_front(OpRun* run);
   inline void remove(OpRun* run);
   inline OpRun* pop_front();
+  /// The only one, out of the list; null: there is none, or more than one.
+  inline OpRun* pop_only();
 
  private:
   static inline RunLink& of(OpRun* run);
@@ -253,6 +255,16 @@ template <bool kByPeer>
 inline OpRun* BasicRunList<kByPeer>::pop_front() {
   OpRun* run = head_;
   if (run != nullptr) remove(run);
+  return run;
+}
+
+template <bool kByPeer>
+inline OpRun* BasicRunList<kByPeer>::pop_only() {
+  OpRun* run = head_;
+  if (run == nullptr || run != tail_) return nullptr;
+  head_ = tail_ = nullptr;
+  of(run) = {};
+  note(run, nullptr);
   return run;
 }
 

@@ -220,6 +220,23 @@ class Port {
   bool quiet = false;
   /// Receives and sends what it can, at most about `budget` frames. Returns events handled.
   virtual unsigned progress(unsigned budget) = 0;
+  /// Where the next event of a port shows: while it shows none, a few calls of progress() may be saved. Set by progress(), cleared by
+  /// whatever leaves that more to do than to look.
+  struct Arrival {
+    const uint64_t* word = nullptr;  // of the next frame, which is there once kParity of it has this value
+    uint64_t parity = 0;
+    static constexpr uint64_t kParity = uint64_t(1) << 39;
+    bool arrived() const { return ((__atomic_load_n(word, __ATOMIC_ACQUIRE) ^ parity) & kParity) == 0; }
+  };
+  struct Glance {
+    const Arrival* next = nullptr;              // null: progress()
+    const uint64_t* bell = nullptr;             // not 0: frames elsewhere
+    const std::atomic<bool>* events = nullptr;  // of another kind
+    bool nothing() const {
+      return next != nullptr && !next->arrived() && __atomic_load_n(bell, __ATOMIC_RELAXED) == 0 &&
+             !events->load(std::memory_order_relaxed);
+    }
+  } glance;
   /// How often progress() may look for arrivals before it reports none: more than once for a caller that has
   /// nothing else to do. A hint: ports that poll by a system call poll once.
   unsigned looks = 1;

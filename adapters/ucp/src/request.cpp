@@ -17,34 +17,19 @@ namespace {
 
 // One for each kind of callback.
 void call_send(const Ended& e) { e.callback.send(e.handle, e.status); }
-void call_send_nbx(const Ended& e) { e.callback.send_nbx(e.handle, e.status, e.user_data); }
 void call_recv(const Ended& e) {
   ucp_tag_recv_info_t info = e.info;
   e.callback.recv(e.handle, e.status, &info);
 }
-void call_recv_nbx(const Ended& e) { e.callback.recv_nbx(e.handle, e.status, &e.info, e.user_data); }
 void call_stream(const Ended& e) { e.callback.stream(e.handle, e.status, e.info.length); }
 void call_stream_nbx(const Ended& e) { e.callback.stream_nbx(e.handle, e.status, e.info.length, e.user_data); }
 void call_am_nbx(const Ended& e) { e.callback.am_nbx(e.handle, e.status, e.info.length, e.user_data); }
 
-Wanted wanted(const ucp_request_param_t& param, Invoke invoke) {
-  Wanted wanted;
-  const uint32_t mask = param.op_attr_mask;
-  if ((mask & UCP_OP_ATTR_FIELD_REQUEST) != 0) wanted.memory = param.request;
-  if ((mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0) {
-    std::memcpy(&wanted.callback, &param.cb, sizeof wanted.callback);
-    wanted.invoke = wanted.callback != nullptr ? invoke : nullptr;
-  }
-  if ((mask & UCP_OP_ATTR_FIELD_USER_DATA) != 0) wanted.user_data = param.user_data;
-  if ((mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) != 0) wanted.memory_type = param.memory_type;
-  wanted.no_immediate = (mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
-  return wanted;
-}
-
 }  // namespace
 
-Wanted wanted_send(const ucp_request_param_t& param) { return wanted(param, call_send_nbx); }
-Wanted wanted_recv(const ucp_request_param_t& param) { return wanted(param, call_recv_nbx); }
+void call_send_nbx(const Ended& e) { e.callback.send_nbx(e.handle, e.status, e.user_data); }
+void call_recv_nbx(const Ended& e) { e.callback.recv_nbx(e.handle, e.status, &e.info, e.user_data); }
+
 Wanted wanted_stream(const ucp_request_param_t& param) { return wanted(param, call_stream_nbx); }
 Wanted wanted_am(const ucp_request_param_t& param) { return wanted(param, call_am_nbx); }
 
@@ -98,29 +83,6 @@ bool Pool::grow() {
 
 // ------------------------------------------------------------------------------------------------ life
 
-Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
-  Request* const request = wanted.memory != nullptr ? &request_of(wanted.memory) : worker.pool.get();
-  if (request == nullptr) [[unlikely]]
-    return nullptr;
-  request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
-  request->pooled = wanted.memory == nullptr;
-  request->released = request->muted = request->told = request->fetches = request->in_later = false;
-  request->kind = kind;
-  request->memory = static_cast<uint8_t>(wanted.memory_type);
-  request->buffer = nullptr;
-  request->worker = &worker;
-  request->endpoint = nullptr;
-  request->operation = TW_REQUEST_NONE;
-  request->invoke = wanted.invoke;
-  request->callback.any = wanted.callback;
-  request->user_data = wanted.user_data;
-  request->layout = nullptr;
-  request->extra = nullptr;
-  request->unpacked = UCS_OK;
-  request->info = {0, 0};
-  return request;
-}
-
 void give_back(Request& request) {
   if (request.layout != nullptr) tw_layout_destroy(request.layout);
   if (request.pooled) request.worker->pool.put(request);
@@ -154,11 +116,16 @@ void finish(Request& request, ucs_status_t status) {
   if (endpoint != nullptr) released(*endpoint);
 }
 
-void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
-  Request& request = *static_cast<Request*>(arg);
-  request.info = {info->tag, info->length};
-  if (status == TW_OK && request.unpacked == UCS_OK && request.worker->holding == 0) [[likely]]
-    return finish(request, UCS_OK);
+namespace {
+
+/// Is all that its end does its status and a callback of ucp_tag_recv_nbx?
+bool is_plain_receive(const Request& request) {
+  return request.invoke == call_recv_nbx && request.layout == nullptr && request.endpoint == nullptr &&
+         (request.released | request.muted | request.fetches) == 0;
+}
+
+[[gnu::noinline]] void end_slowly(Request& request, tw_status status) {
+  if (status == TW_OK && request.unpacked == UCS_OK && request.worker->holding == 0) return finish(request, UCS_OK);
   ucs_status_t mine = status_of(status);
   // What the user's functions said tells more than that they failed.
   if (request.unpacked != UCS_OK && (status == TW_OK || status == TW_ERR_INVALID)) mine = request.unpacked;
@@ -168,6 +135,21 @@ void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
   if (request.worker->holding != 0) [[unlikely]]
     return finish_later(request, mine);
   finish(request, mine);
+}
+
+}  // namespace
+
+void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
+  Request& request = *static_cast<Request*>(arg);
+  const ucp_tag_recv_info_t copy{info->tag, info->length};  // as in finish()
+  request.info = copy;
+  const ucp_worker& worker = *request.worker;
+  if (status != TW_OK || request.unpacked != UCS_OK || worker.holding != 0 || worker.ending || !is_plain_receive(request))
+    return end_slowly(request, status);
+  const ucp_tag_recv_nbx_callback_t callback = request.callback.recv_nbx;
+  void* const user_data = request.user_data;
+  request.status.store(UCS_OK, std::memory_order_release);
+  callback(handle_of(request), UCS_OK, &copy, user_data);
 }
 
 void finish_later(Request& request, ucs_status_t status) {

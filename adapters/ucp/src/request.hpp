@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "status.hpp"
@@ -45,32 +46,33 @@ struct Ended {
 };
 using Invoke = void (*)(const Ended& ended);  // calls the user's callback, by its kind
 
+/// In the order in which take() fills it: neighbours that it sets to zero are one store.
 struct Request {
   std::atomic<ucs_status_t> status;  // UCS_INPROGRESS until it has ended
+  uint8_t kind;                      // RequestKind, for ucp_request_query
+  uint8_t memory;                    // ucs_memory_type_t that the user declared; UCS_MEMORY_TYPE_UNKNOWN: it lies at `buffer`
   bool pooled;                       // goes back to the worker's pool
   bool released;                     // the user has freed it already
   bool muted;                        // and wants no callback
+  bool fetches;                      // is in the ledger
   bool told;                         // its end comes by the worker's queue, not by a callback
   bool in_later;                     // its end waits for progress, with `outcome`
-  bool fetches;                      // is in the ledger
-  uint8_t kind;                      // RequestKind, for ucp_request_query
-  uint8_t memory;                    // ucs_memory_type_t that the user declared; UCS_MEMORY_TYPE_UNKNOWN: it lies at `buffer`
+  ucs_status_t unpacked;             // what a generic datatype said of the bytes that it got
+  ucs_status_t outcome;              // of finish_later
   ucp_worker* worker;
-  ucp_ep* endpoint;  // counted in its `pending`; NULL: of none (receives)
+  ucp_ep* endpoint;   // counted in its `pending`; NULL: of none (receives)
+  tw_layout* layout;  // made for this operation
   tw_request operation;
-  Invoke invoke;  // NULL: no callback
+  void* extra;               // of its kind: a close's endpoint, a stream's receive
+  ucp_tag_recv_info_t info;  // receives; of others the length
+  Invoke invoke;             // NULL: no callback
   Callback callback;
   void* user_data;
-  ucp_tag_recv_info_t info;  // receives; of others the length
-  tw_layout* layout;         // made for this operation
-  Request* next;             // in the pool, or among those that wait for progress
-  void* extra;               // of its kind: a close's endpoint, a stream's receive
-  uint64_t get;              // its number in the peer's ledger
-  ucs_status_t outcome;      // of finish_later
-  ucs_status_t unpacked;     // what a generic datatype said of the bytes that it got
-  Peer* peer;                // whose ledger; it may be gone, or another one at the same place: see peer_id
-  uint64_t peer_id;
   const void* buffer;  // the user's, for ucp_request_query; NULL: none, or a generic datatype's
+  Request* next;       // in the pool, or among those that wait for progress
+  uint64_t get;        // its number in the peer's ledger
+  Peer* peer;          // whose ledger; it may be gone, or another one at the same place: see peer_id
+  uint64_t peer_id;
 };
 inline constexpr size_t kRequestBytes = 160;
 static_assert(sizeof(Request) <= kRequestBytes && kRequestBytes % 16 == 0);
@@ -104,9 +106,25 @@ struct Wanted {
   ucs_memory_type_t memory_type = UCS_MEMORY_TYPE_UNKNOWN;
 };
 
-/// Of a parameter block; the callback is one of senders (status, user data).
-Wanted wanted_send(const ucp_request_param_t& param);
-Wanted wanted_recv(const ucp_request_param_t& param);
+void call_send_nbx(const Ended& ended);
+void call_recv_nbx(const Ended& ended);
+/// Of a parameter block.
+inline Wanted wanted(const ucp_request_param_t& param, Invoke invoke) {
+  Wanted wanted;
+  const uint32_t mask = param.op_attr_mask;
+  if ((mask & UCP_OP_ATTR_FIELD_REQUEST) != 0) wanted.memory = param.request;
+  if ((mask & UCP_OP_ATTR_FIELD_CALLBACK) != 0) {
+    std::memcpy(&wanted.callback, &param.cb, sizeof wanted.callback);
+    wanted.invoke = wanted.callback != nullptr ? invoke : nullptr;
+  }
+  if ((mask & UCP_OP_ATTR_FIELD_USER_DATA) != 0) wanted.user_data = param.user_data;
+  if ((mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) != 0) wanted.memory_type = param.memory_type;
+  wanted.no_immediate = (mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
+  return wanted;
+}
+/// The callback is one of senders (status, user data).
+inline Wanted wanted_send(const ucp_request_param_t& param) { return wanted(param, call_send_nbx); }
+inline Wanted wanted_recv(const ucp_request_param_t& param) { return wanted(param, call_recv_nbx); }
 Wanted wanted_stream(const ucp_request_param_t& param);
 Wanted wanted_am(const ucp_request_param_t& param);
 /// Of the older functions, whose callback has no user data. They never ask for a request when an operation is complete, except receives.
@@ -150,8 +168,8 @@ class Pool {
   std::vector<std::byte*> chunks_;
 };
 
-/// A request ready to be posted; NULL: no memory.
-Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind);
+/// A request ready to be posted; NULL: no memory. (worker.hpp)
+inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind);
 /// Back, as if it had not been taken: the operation was refused, or is complete.
 void give_back(Request& request);
 /// It has ended: status, layout, the endpoint's count, the user's callback. From progress, under the worker's lock.

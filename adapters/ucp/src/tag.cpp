@@ -12,7 +12,9 @@ constexpr uint32_t kSendFields = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UC
 constexpr uint32_t kRecvFields = kSendFields | UCP_OP_ATTR_FIELD_RECV_INFO;
 
 /// Tagged messages have no flags.
-ucs_status_t check(const char* function, const ucp_request_param_t& param, uint32_t known) {
+inline ucs_status_t check(const char* function, const ucp_request_param_t& param, uint32_t known) {
+  if ((param.op_attr_mask & ~(known & ~UCP_OP_ATTR_FIELD_FLAGS)) == 0) [[likely]]
+    return UCS_OK;
   if (ucs_status_t s = check_fields(function, param, known); s != UCS_OK) return s;
   return check_flags(function, param, 0);
 }
@@ -21,8 +23,8 @@ ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
   return (param.op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) != 0 ? param.datatype : kBytes;
 }
 
-ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, uint32_t flags,
-                           const Wanted& wanted, const char* function) {
+[[gnu::noinline]] ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype,
+                                             ucp_tag_t tag, uint32_t flags, const Wanted& wanted, const char* function) {
   Local local;
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(*ep.worker, wanted, kTagSend);
@@ -51,8 +53,8 @@ ucs_status_ptr_t send_with(ucp_ep& ep, const void* buffer, size_t count, ucp_dat
 
 /// Contiguous messages that are complete at once take no request: wanted() is called for the others.
 template <class WantedOf>
-ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, const void* memory,
-                      bool no_immediate, const WantedOf& wanted, const char* function) {
+inline ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                             const void* memory, bool no_immediate, const WantedOf& wanted, const char* function) {
   if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || no_immediate) [[unlikely]]
     return send_with(ep, buffer, count, datatype, tag, 0, wanted(), function);
   const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
@@ -70,32 +72,39 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   return send(ep, buffer, count, datatype, tag, wanted.memory, wanted.no_immediate, [&] { return wanted; }, function);
 }
 
-Request* recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
-              const Wanted& wanted, const char* function, ucs_status_t* why) {
+[[gnu::noinline]] ucs_status_ptr_t recv_described(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype,
+                                                  ucp_tag_t tag, ucp_tag_t mask, const Wanted& wanted, const char* function) {
   Local local;
-  *why = describe(function, datatype, buffer, count, &local);
-  if (*why != UCS_OK) return nullptr;
+  if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   Request* const request = take(worker, wanted, kTagRecv);
-  if (request == nullptr) {
-    *why = UCS_PTR_RAW_STATUS(no_memory(local));
-    return nullptr;
-  }
+  if (request == nullptr) return no_memory(local);
   request->layout = local.made;
   request->buffer = place_of(local);
   local.call.outcome = &request->unpacked;
   const tw_status status = tw_recv(worker.worker, local.buffer, local.length, tag, mask, options_for(*request, local.layout, 0),
                                    &request->operation);
-  if (status == TW_IN_PROGRESS) return request;
+  if (status == TW_IN_PROGRESS) return handle_of(*request);
   give_back(*request);
-  *why = failed(function, status);
-  return nullptr;
+  return pointer_of(failed(function, status));
 }
 
-ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
-                      const Wanted& wanted, const char* function) {
-  ucs_status_t why;
-  Request* const request = recv(worker, buffer, count, datatype, tag, mask, wanted, function, &why);
-  return request != nullptr ? handle_of(*request) : pointer_of(why);
+/// The short way is that of contiguous bytes.
+inline ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
+                             ucp_tag_t mask, const Wanted& wanted, const char* function) {
+  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG) [[unlikely]]
+    return recv_described(worker, buffer, count, datatype, tag, mask, wanted, function);
+  Request* const request = take(worker, wanted, kTagRecv);
+  if (request == nullptr) [[unlikely]]
+    return pointer_of(UCS_ERR_NO_MEMORY);
+  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  if (length == 0) buffer = empty_buffer;
+  request->buffer = buffer;
+  const tw_status status =
+      tw_recv(worker.worker, buffer, length, tag, mask, options_for(*request, nullptr, 0), &request->operation);
+  if (status == TW_IN_PROGRESS) [[likely]]
+    return handle_of(*request);
+  give_back(*request);
+  return pointer_of(failed(function, status));
 }
 
 ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype,
@@ -123,10 +132,12 @@ ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count,
                                   const ucp_request_param_t* param) {
   if (ucs_status_t s = check("ucp_tag_send_nbx", *param, kSendFields); s != UCS_OK) [[unlikely]]
     return pointer_of(s);
-  const Hold hold(*ep->worker);
   const void* const memory = (param->op_attr_mask & UCP_OP_ATTR_FIELD_REQUEST) != 0 ? param->request : nullptr;
   const bool no_immediate = (param->op_attr_mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
   const auto wanted = [param] { return wanted_send(*param); };
+  if (!ep->worker->multi) [[likely]]
+    return send(*ep, buffer, count, datatype_of(*param), tag, memory, no_immediate, wanted, "ucp_tag_send_nbx");
+  const Hold hold(*ep->worker);
   return send(*ep, buffer, count, datatype_of(*param), tag, memory, no_immediate, wanted, "ucp_tag_send_nbx");
 }
 
@@ -161,6 +172,8 @@ ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t coun
                                   const ucp_request_param_t* param) {
   if (ucs_status_t s = check("ucp_tag_recv_nbx", *param, kRecvFields); s != UCS_OK) [[unlikely]]
     return pointer_of(s);
+  if (!worker->multi) [[likely]]
+    return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
   const Hold hold(*worker);
   return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
 }

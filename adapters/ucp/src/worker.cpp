@@ -65,6 +65,11 @@ unsigned poll_queue(ucp_worker& worker) {
   return events;
 }
 
+[[gnu::noinline]] unsigned progress_held(ucp_worker& worker) {
+  const Hold hold(worker);
+  return progress(worker);
+}
+
 /// With the worker: what its queue would have told.
 void end_told(ucp_worker& worker) {
   worker.pool.each([](Request& request) {
@@ -274,7 +279,8 @@ ucs_status_t ucp_worker_address_query(ucp_address_t* address, ucp_worker_address
 }
 
 unsigned ucp_worker_progress(ucp_worker_h worker) {
-  const Hold hold(*worker);
+  if (worker->multi) [[unlikely]]
+    return progress_held(*worker);
   return progress(*worker);
 }
 

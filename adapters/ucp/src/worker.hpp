@@ -111,6 +111,29 @@ inline const tw_op_options* options_for(Request& request, const tw_layout* layou
   return &options;
 }
 
+inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind) {
+  Request* const request = wanted.memory != nullptr ? &request_of(wanted.memory) : worker.pool.get();
+  if (request == nullptr) [[unlikely]]
+    return nullptr;
+  request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
+  request->pooled = wanted.memory == nullptr;
+  request->released = request->muted = request->told = request->fetches = request->in_later = false;
+  request->kind = kind;
+  request->memory = static_cast<uint8_t>(wanted.memory_type);
+  request->buffer = nullptr;
+  request->worker = &worker;
+  request->endpoint = nullptr;
+  request->operation = TW_REQUEST_NONE;
+  request->invoke = wanted.invoke;
+  request->callback.any = wanted.callback;
+  request->user_data = wanted.user_data;
+  request->layout = nullptr;
+  request->extra = nullptr;
+  request->unpacked = UCS_OK;
+  request->info = {0, 0};
+  return request;
+}
+
 /// What waits beside Thalweg's worker, which it progresses, too.
 [[gnu::noinline]] unsigned do_chores(ucp_worker& worker);
 /// All that progress does, under the lock.

@@ -26,6 +26,7 @@ class OwnDoorbell {
   int ringer_fd() const { return ringer_.get(); }  // for peers: what is sent here makes event_fd() readable
 
   bool rung() const { return __atomic_load_n(&memory().summary, __ATOMIC_RELAXED) != 0; }
+  const uint64_t* summary() const { return &memory().summary; }
   /// Takes all bits and calls visit(bit) for each.
   template <typename Visit>
   void collect(Visit visit) {

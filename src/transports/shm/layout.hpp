@@ -48,7 +48,7 @@ static_assert(kBulkBytes % kBulkUnit == 0 && kDeepBytes % kBulkUnit == 0 && kDee
               (kSlots & (kSlots - 1)) == 0);
 
 /// Bit 7 of FrameHeader.type inside the first 8 header bytes (little endian).
-inline constexpr uint64_t kParity = uint64_t(1) << 39;
+inline constexpr uint64_t kParity = Port::Arrival::kParity;
 
 struct alignas(kSlotBytes) Slot {
   uint64_t word;  // length, type | parity, flags, id

@@ -57,7 +57,7 @@ void ShmPort::retire(ShmLink& link, bool graceful) {
 }
 
 /// At the end of progress: no caller up the stack uses the memory any more.
-void ShmPort::bury() {
+[[gnu::noinline]] void ShmPort::bury() {
   graveyard_.clear();
   for (uint64_t id : unmapping_) {
     const auto found = links_.find(id);
@@ -96,7 +96,7 @@ ShmPort::~ShmPort() {
   if (options_.service != nullptr) options_.service->post([mailbox = mailbox_] { mailbox->imports.release_unused(); });
 }
 
-unsigned ShmPort::handle_events() {
+[[gnu::noinline]] unsigned ShmPort::handle_events() {
   unsigned done = 0;
   for (Event& event : mailbox_->take()) {
     const auto found = links_.find(event.link);
@@ -157,6 +157,7 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
     return link.state;
   *mapping = mailbox_->imports.find(link.id, segment, device);
   pinned_ = true;
+  glance.next = nullptr;
   if (*mapping != nullptr) [[likely]]
     return TW_OK;
   if ((link.features & kLinkSameProcess) != 0)

@@ -20,10 +20,19 @@ inline void ShmPort::published(ShmLink& link) {
 
 Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
   auto& link = static_cast<ShmLink&>(base);
+  if (header.length > kInlineMax || !link.out.has_slot()) [[unlikely]]
+    return send_slowly(link, header, body);
+  link.out.put_inline(header, body);
+  published(link);
+  return TW_OK;
+}
+
+/// A body that does not fit into a slot, or no slot was seen free.
+[[gnu::noinline]] Status ShmPort::send_slowly(ShmLink& link, const FrameHeader& header, const void* body) {
   if (!link.out.has_slot()) [[unlikely]] {
     if (Status s = make_room(link, header.length); s != TW_OK) return s;
   }
-  if (header.length <= kInlineMax) [[likely]] {
+  if (header.length <= kInlineMax) {
     link.out.put_inline(header, body);
   } else {
     std::byte* to = header.length <= kCopyMax ? link.out.bulk_place(header.length) : nullptr;
@@ -100,6 +109,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     if (!link.out.has_slot()) return;
     link.deep_out.turn(link.out);
     deep_.push_back(link.id);
+    glance.next = nullptr;
     return;
   }
   const bool wide = link.wide && wide_ < kMostWide;
@@ -155,7 +165,7 @@ inline void ShmPort::refresh_hot(ShmLink& link) {
 
 /// Of a port with one hot ring: waits a little for the next frame. The shortest way from an arrival to its handling.
 inline void ShmPort::linger() const {
-  const Hot hot = hot_[0];
+  const Hot& hot = hot_[0];
   // Without the pauses the loads of a tight loop hold up the very line they wait for.
   for (unsigned left = looks; left > 1 && !hot.arrived(); --left) cpu_pause();
 }
@@ -169,7 +179,7 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
   return done;
 }
 
-unsigned ShmPort::poll_all(unsigned budget) {
+[[gnu::noinline]] unsigned ShmPort::poll_all(unsigned budget) {
   unsigned done = 0;
   // Links may be closed (hot_ shrinks) or made (it grows) by callbacks: indices are checked anew each time.
   const size_t count = hot_.size();
@@ -184,18 +194,27 @@ unsigned ShmPort::poll_all(unsigned budget) {
   return done;
 }
 
+/// Unless there is more to do than to wait for a frame.
+inline void ShmPort::set_glance() {
+  const bool waits = hot_.size() == 1 && deep_.empty() && !imports_.wants_trim() && idle_ <= kIdleTurns;
+  glance = {waits ? &hot_[0] : nullptr, mailbox_->doorbell.summary(), &mailbox_->full};
+}
+
 /// Rare work: doorbells of cold rings, the service thread's events, idle rings, links that ended.
-inline unsigned ShmPort::look_around() {
-  unsigned done = 0;
+inline void ShmPort::look_around(unsigned* done) {
   if (mailbox_->doorbell.rung()) [[unlikely]]
     answer_doorbell();
   if (mailbox_->full.load(std::memory_order_relaxed)) [[unlikely]]
-    done = handle_events();
+    *done += handle_events();
   if (sweep_ >= next_house_) [[unlikely]]
     keep_house();
   if (!graveyard_.empty() || !unmapping_.empty()) [[unlikely]]
     bury();
-  return done;
+  quiet = links_.empty();
+  if (rung_) [[unlikely]] {
+    rung_ = false;
+    if (*done == 0) *done = 1;  // nothing in a ring: a signal
+  }
 }
 
 unsigned ShmPort::progress(unsigned budget) {
@@ -208,25 +227,22 @@ unsigned ShmPort::progress(unsigned budget) {
   unpin();
   ++sweep_;
   unsigned done;
-  if (hot_.size() == 1) {
+  if (hot_.size() == 1) [[likely]] {
     linger();
     done = poll(hot_[0], budget);
   } else {
     done = poll_all(budget);
   }
-  if (done == 0 || woken || (sweep_ & kAroundMask) == 0) {
-    done += look_around();
-    quiet = links_.empty();
-    if (rung_) [[unlikely]] {
-      rung_ = false;
-      if (done == 0) done = 1;  // nothing in a ring: a signal
-    }
-  }
+  if (done == 0 || woken || (sweep_ & kAroundMask) == 0) look_around(&done);
   progressing_ = false;
-  // A pause delays the next poll by 25 ns: only once nothing has come for a while.
-  idle_ = done == 0 ? idle_ + 1 : 0;
-  if (idle_ > kIdleTurns) [[unlikely]]
-    cpu_pause();
+  if (done != 0) {
+    idle_ = 0;
+  } else {
+    // A pause delays the next poll by 25 ns: only once nothing has come for a while.
+    if (++idle_ > kIdleTurns) [[unlikely]]
+      cpu_pause();
+    set_glance();
+  }
   return done;
 }
 

@@ -130,15 +130,12 @@ class ShmPort final : public Port, private SegmentListener {
   static constexpr uint64_t kHouseSweeps = 256;
   /// A busy port does rare work only every so many sweeps.
   static constexpr uint64_t kAroundMask = 15;
-  static constexpr unsigned kIdleTurns = 256;
+  static constexpr unsigned kIdleTurns = 32;
   /// Imports of one link in flight; further ones wait.
   static constexpr size_t kMaxWanted = 256;
 
-  struct Hot {
-    const uint64_t* word;  // of the next slot
-    uint64_t parity;
+  struct Hot : Arrival {
     ShmLink* link;
-    bool arrived() const { return ((load_acquire(*word) ^ parity) & kParity) == 0; }
   };
 
   ShmPort(const PortOptions& options, std::shared_ptr<Mailbox> mailbox);
@@ -151,6 +148,7 @@ class ShmPort final : public Port, private SegmentListener {
 
   int64_t copy_peer(ShmLink& link, CopyDirection direction, const iovec* local, size_t locals, const iovec* remote,
                     size_t remotes);
+  Status send_slowly(ShmLink& link, const FrameHeader& header, const void* body);
   Status make_room(ShmLink& link, uint32_t length);
   void deepen(ShmLink& link, bool full);
   void turn_back_idle();
@@ -166,12 +164,13 @@ class ShmPort final : public Port, private SegmentListener {
   void linger() const;
   unsigned poll(const Hot& hot, unsigned budget);
   unsigned poll_all(unsigned budget);
-  unsigned look_around();
+  void look_around(unsigned* done);
   unsigned drain(ShmLink& link, unsigned budget);
   unsigned drain_while(ShmLink& link, unsigned budget, FrameTest test);
   void heat(ShmLink& link);
   void cool(ShmLink& link);
   void refresh_hot(ShmLink& link);
+  void set_glance();
   void keep_house();
   void demote_idle();
   void answer_doorbell();

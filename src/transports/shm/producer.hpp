@@ -39,10 +39,10 @@ class Producer {
 
   /// Needs has_slot(). header.length <= kInlineMax.
   void put_inline(const FrameHeader& header, const void* body) {
-    const FrameHeader mine = header;  // a copy: the stores below may not alias it
+    const Words words(header);  // first: for the compiler the stores below may change it
     Slot& slot = shared_->slots[head_ & (kSlots - 1)];
-    copy_short(slot.body, static_cast<const std::byte*>(body), mine.length);
-    publish(slot, mine);
+    copy_short(slot.body, static_cast<const std::byte*>(body), static_cast<uint32_t>(words.first));
+    publish(slot, words);
   }
 
   /// Where a body of n bytes (kInlineMax < n <= kCopyMax) goes; nullptr: no room. Changes nothing.
@@ -59,10 +59,10 @@ class Producer {
     const uint32_t size = bulk_size(header.length);
     bulk_position_ = place(bulk_position_, size, capacity_, &taken) + size;
     bulk_head_ += taken;
-    publish(shared_->slots[head_ & (kSlots - 1)], header);
+    publish(shared_->slots[head_ & (kSlots - 1)], Words(header));
   }
   /// The body is at inline_place() already.
-  void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], header); }
+  void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], Words(header)); }
   std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
 
   /// Of frames that follow each other: the line of a later one is brought here, from the consumer that has read it, before it is stored
@@ -81,7 +81,7 @@ class Producer {
 
   /// Bodies from now on lie in `area`. Needs has_slot(), and bulk_consumed() where the area is smaller than the last one.
   void turn(std::byte* area, uint32_t capacity) {
-    publish(shared_->slots[head_ & (kSlots - 1)], FrameHeader{kTurn, 0, 0, 0, 0, 0});
+    publish(shared_->slots[head_ & (kSlots - 1)], Words(FrameHeader{kTurn, 0, 0, 0, 0, 0}));
     const uint32_t window = std::min(capacity, kDeepBytes);
     bulk_limit_ += uint64_t{window} - window_;
     bulk_ = area;
@@ -125,16 +125,23 @@ class Producer {
   }
 
  private:
-  void publish(Slot& slot, const FrameHeader& header) {
-    uint64_t word;
-    std::memcpy(&word, &header, sizeof word);
-    slot.a = header.a;
-    slot.b = header.b;
+  /// A header in registers, loaded as the caller has just stored it, word by word: a load of two words at once would wait until both
+  /// stores are in the cache.
+  struct Words {
+    explicit Words(const FrameHeader& header) : a(load_relaxed(header.a)), b(load_relaxed(header.b)) {
+      std::memcpy(&first, &header, sizeof first);
+    }
+    uint64_t first, a, b;
+  };
+
+  void publish(Slot& slot, const Words& words) {
+    store_relaxed(slot.a, words.a);
+    store_relaxed(slot.b, words.b);
     // Phase 0 publishes parity 1, phase 1 parity 0, and so on.
     const uint64_t head = head_;
     const uint64_t parity = (head & kSlots) != 0 ? 0 : kParity;
     head_ = head + 1;
-    store_release(slot.word, (word & ~kParity) | parity);
+    store_release(slot.word, (words.first & ~kParity) | parity);
   }
 
   static constexpr uint64_t kSlotsAhead = 3;

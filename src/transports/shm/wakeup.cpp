@@ -16,14 +16,14 @@ void ShmPort::heat(ShmLink& link) {
   link.in.set_mode(armed_ ? kWantsDoorbell : kPolled);  // a producer that still sees the old mode rings once too often
   link.hot_index = uint32_t(hot_.size());
   link.last_active = sweep_;
-  hot_.push_back({nullptr, 0, &link});
-  hot_.back().word = link.in.next_word();
-  hot_.back().parity = link.in.next_parity();
+  glance.next = nullptr;
+  hot_.push_back({{link.in.next_word(), link.in.next_parity()}, &link});
 }
 
 /// Takes a ring out of the hot list; its mode is the caller's business.
 void ShmPort::cool(ShmLink& link) {
   if (link.hot_index == ShmLink::kCold) return;
+  glance.next = nullptr;
   hot_[link.hot_index] = hot_.back();
   hot_[link.hot_index].link->hot_index = link.hot_index;
   hot_.pop_back();
@@ -35,7 +35,7 @@ void ShmPort::barrier() const {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-[[gnu::cold]] void ShmPort::keep_house() {
+[[gnu::cold, gnu::noinline]] void ShmPort::keep_house() {
   next_house_ = sweep_ + kHouseSweeps;
   if (hot_.size() > kHotMin) demote_idle();
   if (imports_.wants_trim()) imports_.trim();
@@ -75,7 +75,7 @@ void ShmPort::barrier() const {
     if (link->in.ready()) heat(*link);
 }
 
-[[gnu::cold]] void ShmPort::answer_doorbell() {
+[[gnu::cold, gnu::noinline]] void ShmPort::answer_doorbell() {
   mailbox_->doorbell.collect([this](unsigned bit) {
     if (bit >= by_bit_.size()) return;  // any holder of the job key can ring any bit
     for (ShmLink* link = by_bit_[bit]; link != nullptr; link = link->next_same_bit)
@@ -86,12 +86,13 @@ void ShmPort::barrier() const {
 bool ShmPort::anything_there() const {
   if (mailbox_->doorbell.rung() || mailbox_->full.load(std::memory_order_acquire)) return true;
   for (const Hot& hot : hot_)
-    if (((load_acquire(*hot.word) ^ hot.parity) & kParity) == 0) return true;
+    if (hot.arrived()) return true;
   return false;
 }
 
 Status ShmPort::arm() {
   quiet = false;
+  glance.next = nullptr;
   armed_ = true;
   unpin();
   bool waiting = false;
@@ -116,7 +117,7 @@ Status ShmPort::arm() {
   return TW_ERR_BUSY;
 }
 
-[[gnu::cold]] void ShmPort::disarm() {
+[[gnu::cold, gnu::noinline]] void ShmPort::disarm() {
   armed_ = false;
   rung_ |= mailbox_->doorbell.end_sleep();
   mailbox_->doorbell.drain_event();

@@ -188,6 +188,7 @@ class FakePort final : public Port {
 
   unsigned progress(unsigned budget) override {
     unsigned events = 0;
+    ++turns;
     for (auto& [segment, link] : std::exchange(asked_, {})) {
       answered_[segment] = true;
       if (!static_cast<FakeLink*>(link)->dead) sink_.on_import(*link, segment);
@@ -245,6 +246,7 @@ class FakePort final : public Port {
     on_devices_.clear();
   }
   unsigned kernel_copies = 0;
+  unsigned turns = 0;                       // calls of progress()
   size_t allowed = SIZE_MAX;                // frames that may still go
   unsigned closed = 0;                      // links
   bool lose_at_send = false;                // the next send() finds its link dead, and says so first

@@ -61,6 +61,58 @@ TEST(ShmWakeup, FewRingsStayHot) {
   EXPECT_EQ(b.shm().hot_rings(), 1u);
 }
 
+TEST(ShmWakeup, AGlanceShowsWhateverProgressWouldFind) {
+  Side a, b;
+  Link *la, *lb;
+  connect_sides(a, b, &la, &lb);
+  const uint64_t value = 1;
+  const FrameHeader header{8, 1, 0, 0, 0, 0};
+  EXPECT_FALSE(b.port->glance.nothing());  // before the first progress
+  EXPECT_EQ(b.port->progress(8), 0u);
+  for (int i = 0; i < 1000; ++i) {  // around the ring, and while nothing is polled between two frames
+    ASSERT_TRUE(b.port->glance.nothing()) << i;
+    ASSERT_EQ(a.port->send(*la, header, &value), TW_OK);
+    ASSERT_FALSE(b.port->glance.nothing()) << i;
+    ASSERT_EQ(b.port->progress(8), 1u);
+    a.port->progress(8);
+  }
+  ASSERT_EQ(b.port->arm(), TW_OK);
+  EXPECT_FALSE(b.port->glance.nothing());
+  b.port->progress(8);
+  EXPECT_TRUE(b.port->glance.nothing());
+  Link *la2, *lb2;
+  connect_sides(a, b, &la2, &lb2);
+  EXPECT_FALSE(b.port->glance.nothing());
+  b.port->progress(8);
+  EXPECT_FALSE(b.port->glance.nothing());  // it shows one ring
+  b.port->close(*lb2, true);
+  b.port->progress(8);
+  EXPECT_TRUE(b.port->glance.nothing());
+  // The end of the link is an event.
+  a.port->close(*la, true);
+  EXPECT_TRUE(progress_until({}, [&] { return !b.port->glance.nothing(); }));
+  b.port->progress(8);
+  EXPECT_EQ(b.sink.lost, 1);
+}
+
+TEST(ShmWakeup, AGlanceShowsAFrameInAColdRing) {
+  constexpr size_t kLinks = 64;
+  Side a, b;
+  std::vector<Link*> out(kLinks), in(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) connect_sides(a, b, &out[i], &in[i]);
+  const uint64_t value = 1;
+  const FrameHeader header{8, 1, 0, 0, 0, 0};
+  EXPECT_TRUE(progress_until({b.port.get()}, [&] {
+    a.port->send(*out[5], header, &value);
+    return b.shm().hot_rings() <= 1;
+  }));
+  while (b.port->progress(8) != 0) {
+  }
+  ASSERT_TRUE(b.port->glance.nothing());
+  ASSERT_EQ(a.port->send(*out[7], header, &value), TW_OK);
+  EXPECT_FALSE(b.port->glance.nothing());
+}
+
 TEST(ShmWakeup, ArmSeesWhatIsThereAndWakesForWhatComes) {
   Side a, b;
   Link *la, *lb;
