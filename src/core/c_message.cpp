@@ -167,8 +167,7 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
       send_at_once(*worker.engine, *endpoint->peer, buffer, length, tag, 0, 0) != TW_OK) [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, given, request);
   if (request != nullptr) *request = TW_REQUEST_NONE;
-  worker.posted();
-  return TW_OK;
+  return TW_OK;  // there is no thread to wake: those of one user have none
 }
 
 tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, uint64_t mask, const tw_op_options* given,

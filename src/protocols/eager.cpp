@@ -220,8 +220,20 @@ inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBy
   return true;
 }
 
+inline bool Engine::deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body) {
+  OpRun* const run = sole_;
+  if (run == nullptr || ((run->own.tag ^ header.a) & run->own.mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
+    return false;
+  sole_ = nullptr;
+  run->info = {peer.endpoint, header.a, header.b, header.length};
+  consumed(*this, peer, static_cast<uint64_t>(eager_cost(header.length)));
+  copy_body(run->own.address, body.payload(), std::min<uint64_t>(header.length, run->own.length));
+  complete_received(*run);
+  return true;
+}
+
 void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (engine.deliver_waited(peer, header, body)) return;
+  if (engine.deliver_sole(peer, header, body) || engine.deliver_waited(peer, header, body)) return;
   uint64_t length = header.length, sync = 0;
   const bool asks = (header.flags & kFrameSync) != 0;
   if (asks) [[unlikely]] {
@@ -438,7 +450,13 @@ inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64
     name_completion(*run, *completion);
     hand_out(*run, *completion);
   }
-  place_receive(*run);
+  if (waited_ == nullptr && sole_ == nullptr && matcher().nothing_to_match()) [[likely]] {
+    run->info = {};
+    run->cancelable = true;
+    sole_ = run;
+  } else {
+    place_receive(*run);
+  }
   return run;
 }
 
@@ -536,13 +554,19 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
 
 void Engine::post_wait(WaitedReceive& receive) {
   Guard guard(*this);
-  if (options_.multi_threaded || !matcher().nothing_to_match() || waited_ != nullptr) return post_waited(receive);
+  if (options_.multi_threaded || !matcher().nothing_to_match() || waited_ != nullptr || sole_ != nullptr)
+    return post_waited(receive);
   waited_ = &receive;
 }
 
 void Engine::post_waited(WaitedReceive& receive) {
   receive.run = post_run(receive.address, receive.length, receive.tag, receive.mask);
   if (receive.run == nullptr) receive.status = TW_ERR_LIMIT;
+}
+
+[[gnu::noinline]] void Engine::post_sole() {
+  if (waited_ != nullptr) post_waited(*std::exchange(waited_, nullptr));
+  if (sole_ != nullptr) matcher().post(*std::exchange(sole_, nullptr));
 }
 
 Status Engine::end_wait(WaitedReceive& receive) {

@@ -47,6 +47,7 @@ Engine::Engine(const EngineOptions& options)
 }
 
 Engine::~Engine() {
+  receives();
   while (!peers_.empty()) remove(*peers_.back());
   for (const auto& matcher : matchers_) {
     while (OpRun* run = matcher->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
@@ -464,6 +465,7 @@ Status Engine::cancel(tw_request request) {
   if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS || !run->cancelable) {
     return impl::fail(TW_ERR_BUSY, "too late to cancel: matched, announced or complete already");
   }
+  if (run == sole_) receives();
   if (run->offer != 0 && !end_offer(*this, *run)) return impl::fail(TW_ERR_BUSY, "too late to cancel: a peer has matched it");
   if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, TW_ERR_CANCELED);
   complete(*run, TW_ERR_CANCELED);

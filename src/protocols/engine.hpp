@@ -136,6 +136,8 @@ class Engine final : public Sink {
   Status end_wait(WaitedReceive& receive);
   /// on_tagged's first question: is this whole message for the receive that a thread waits for? Then it is delivered.
   bool deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body);
+  /// ... and the second: is it for the only receive that is posted?
+  bool deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body);
   static const char* text_of(const OpRun& run) {
     return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
   }
@@ -201,23 +203,13 @@ class Engine final : public Sink {
   /// From now on a loss of the peer ends this run.
   void bind(OpRun& run, Peer& peer);
   /// Ends the run, exactly once: out of every list, status stored, callback scheduled, or slot freed if it has no holder.
-  void complete(OpRun& run, Status status) {
-    // In no list, and either a request that only its holder can test, or a receive whose callback is due.
-    const bool called = run.sink == SinkKind::callback;
-    if (run.posted || run.list != nullptr || run.peer != nullptr || run.extras ||
-        (called ? run.op->verb != Verb::recv : run.sink != SinkKind::none || run.detached))
-      return complete_any(run, status);
-    run.cancelable = false;
-    run.pipeline.kind = Pipeline::none;
-    run.status.store(status, std::memory_order_release);  // with the bytes and run.info
-    if (called) completions_.call_later(run);
-  }
+  void complete(OpRun& run, Status status) { complete_here(run, status); }
   /// As complete, with a text for tw_request_message.
   void complete(OpRun& run, Status status, const std::string& text);
   /// A receive whose message is here, run.info included: TW_OK, or TW_ERR_TRUNCATED with both lengths.
   void complete_received(OpRun& run) {
     if (run.info.length <= run.op->length) [[likely]]
-      return complete(run, TW_OK);
+      return complete_here(run, TW_OK);
     complete_truncated(run);
   }
   [[gnu::cold]] static std::string truncated_text(uint64_t message, uint64_t buffer);
@@ -260,10 +252,10 @@ class Engine final : public Sink {
   /// Where a message with these flags of its frame is matched: users' messages and those of groups never meet.
   Matcher& matcher(uint8_t frame_flags = 0) { return *matchers_[frame_flags / kFrameGroup & 1]; }
   Matcher& matcher(const OpDesc& op) { return *matchers_[op.flags / kOpGroup & 1]; }
-  /// To match or to post users' receives: the waited receive is among the posted ones from here on.
+  /// To match or to post users' receives: the waited or the sole one is among the posted ones from here on.
   Matcher& receives(uint8_t frame_flags = 0) {
-    if (waited_ != nullptr) [[unlikely]]
-      post_waited(*std::exchange(waited_, nullptr));
+    if (waited_ != nullptr || sole_ != nullptr) [[unlikely]]
+      post_sole();
     return matcher(frame_flags);
   }
   ActiveTable& active() { return *active_; }
@@ -307,6 +299,7 @@ class Engine final : public Sink {
     run.detached = !keeps_run(completion.kind) && completion.request == nullptr;
   }
   void post_waited(WaitedReceive& receive);
+  void post_sole();
   unsigned progress_locked();
   unsigned progress_ports();
   unsigned progress_waiting();
@@ -344,6 +337,18 @@ class Engine final : public Sink {
   [[gnu::cold]] void complete_truncated(OpRun& run) {
     complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
   }
+  /// complete(), for where a call is worth saving.
+  [[gnu::always_inline]] void complete_here(OpRun& run, Status status) {
+    // In no list, and either a request that only its holder can test, or a receive whose callback is due.
+    const bool called = run.sink == SinkKind::callback;
+    if (run.posted || run.list != nullptr || run.peer != nullptr || run.extras ||
+        (called ? run.op->verb != Verb::recv : run.sink != SinkKind::none || run.detached)) [[unlikely]]
+      return complete_any(run, status);
+    run.cancelable = false;
+    run.pipeline.kind = Pipeline::none;
+    run.status.store(status, std::memory_order_release);  // with the bytes and run.info
+    if (called) completions_.call_later(run);
+  }
   void complete_any(OpRun& run, Status status);  // whatever holds it
   static Status settle_calls(OpRun& run, Status status);
   void unlink(OpRun& run);
@@ -371,6 +376,7 @@ class Engine final : public Sink {
   // lone_, without a lock and without devices.
   unsigned calm_ = 0, calm_turns_ = 0;
   WaitedReceive* waited_ = nullptr;
+  OpRun* sole_ = nullptr;  // a short receive that was posted while nothing was to match: not in the matcher, until receives()
   uint64_t incoming_ = 0;
   Completions completions_;
 };
