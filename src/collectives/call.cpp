@@ -74,7 +74,8 @@ void describe(const tw_group& group, Call& call, const tw_collective_options& op
 }
 
 uint64_t scaled_elements(const tw_group& group, const Call& call, const Operation& operation) {
-  if (!scales(operation) || !call.recv.used) return 0;
+  const bool left_alone = call.what.kind == CollectiveKind::exclusive_scan && group.rank == 0;
+  if (!scales(operation) || !call.recv.used || left_alone) return 0;
   return call.received.given() ? call.received.counts[group.rank] : call.what.count;
 }
 

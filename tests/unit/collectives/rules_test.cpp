@@ -132,6 +132,21 @@ TEST(CollectiveRules, SumsAreAveragedAndScaled) {
   });
 }
 
+TEST(CollectiveRules, WhatNothingIsBeforeStaysAsItIsAlsoWhereSumsAreScaled) {
+  for (const char* const algorithm : {"direct", "chain"}) {
+    run_group(3, [&](GroupRank& rank) {
+      const float in = 2;
+      float out = 40;
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.scale = 0.5;
+      options.algorithm = algorithm;
+      EXPECT_EQ(tw_exclusive_scan(rank.group, &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SCALED_SUM, &options, nullptr), TW_OK)
+          << tw_last_error();
+      EXPECT_EQ(out, rank.rank.number == 0 ? 40 : static_cast<float>(rank.rank.number));
+    });
+  }
+}
+
 /// Not commutative: the affine maps x -> a x + b, one after the other, modulo 2^32. As long as an int64.
 struct alignas(8) Map {
   uint32_t a, b;
