@@ -80,7 +80,7 @@ bool World::take_notification(unsigned index) {
   Worker& worker = workers_[index];
   tw_notification next;
   if (next_notification(*worker.engine, &next) != TW_OK) return false;
-  const End& back = *reinterpret_cast<const End*>(next.endpoint);
+  const End& back = End::of(next.endpoint);
   uint32_t id = 0;
   std::memcpy(&id, next.data, sizeof id);
   if (id >= by_id_.size() || by_id_[id] == nullptr) {

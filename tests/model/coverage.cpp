@@ -33,6 +33,14 @@ const char* name_of(Happening happening) { return kNames[static_cast<size_t>(hap
 
 void Coverage::add(const Coverage& other) {
   named_ += other.named_;
+  sizes_ |= other.sizes_;
+  for (size_t verb = 0; verb < kTogether; ++verb) {
+    for (size_t n = 0; n < together_[verb].size(); ++n) {
+      for (size_t type = 0; type < together_[verb][n].size(); ++type)
+        together_[verb][n][type] += other.together_[verb][n][type];
+    }
+    for (size_t how = 0; how < together_how_[verb].size(); ++how) together_how_[verb][how] += other.together_how_[verb][how];
+  }
   for (size_t verb = 0; verb < cells_.size(); ++verb) {
     for (size_t way = 0; way < cells_[verb].size(); ++way) {
       for (size_t i = 0; i < cells_[verb][way].size(); ++i) cells_[verb][way][i] += other.cells_[verb][way][i];
@@ -83,7 +91,7 @@ std::string Coverage::table() const {
     out += "\n";
   }
   std::snprintf(text, sizeof text, "%-27s%11llu bytes\n", "named in bounce buffers", static_cast<unsigned long long>(named_));
-  return out + text;
+  return out + text + (sizes_ != 0 ? table_together() : "");
 }
 
 namespace {
@@ -164,6 +172,7 @@ std::string Coverage::holes(bool many) const {
       out += std::string(name_of(static_cast<What>(verb))) + " of " + one.name + " memory\n";
     }
   }
+  if (sizes_ != 0) out += holes_together();
   return named_ != 0 ? out : out + "payloads named in bounce buffers\n";
 }
 

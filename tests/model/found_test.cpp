@@ -8,6 +8,16 @@
 namespace thalweg::model {
 namespace {
 
+TEST(Found, AScanScalesWhatNothingIsBefore) {
+  Program p;
+  p.seed = 3997u;
+  p.workers = 2;
+  p.ways[0] = Way::frames;
+  p.ops = {
+      {.what = What::collective, .worker = 0, .peer = 1, .memory = 15, .signal = 8, .kind = 2, .size = 5, .id = 1, .seed = 1u}};
+  EXPECT_EQ(run_guarded(p), "");
+}
+
 TEST(Found, GetsCrossWithFencesBehindThem) {
   Program p;
   p.seed = 84u;

@@ -204,7 +204,7 @@ void World::end_receive(Posted& posted, Status status, const tw_recv_info& info)
   if (status != expected) return wrong(posted, of + " is for it, and it ended with: " + status_text(status));
   const bool active = message.what == What::active;
   const uint64_t tag = active ? 1 : message.tag, immediate = active ? 0 : message.id;
-  const auto* from = reinterpret_cast<const tw_endpoint*>(&end(posted.worker, message.worker));
+  const auto* from = &end(posted.worker, message.worker).handle;
   if (info.length != message.length || info.tag != tag || info.immediate != immediate || info.endpoint != from) {
     return wrong(posted, of + " is for it, and its info is of another one (tag " + std::to_string(info.tag) + ", immediate " +
                              std::to_string(info.immediate) + ", length " + std::to_string(info.length) + ")");
@@ -281,7 +281,7 @@ void World::on_arrival(unsigned from, unsigned to, const FrameHeader& header, co
   if (dead(to)) return;
   End& here = end(to, from);
   const bool whole = here.link->destination == nullptr;
-  const auto theirs = [&header] { return (header.a & kTheirs) != 0; };  // of a tag
+  const auto theirs = [&header] { return (header.flags & kFrameGroup) != 0 || (header.a & kTheirs) != 0; };  // of a tag
   switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
     case Frame::tagged: {
       if (theirs()) return;
@@ -369,7 +369,7 @@ tw_status World::handler(void* arg, const tw_am_message* message) {
 
 tw_status World::handle(Worker& worker, const tw_am_message& message) {
   if (worker.port->dead || !failure_.empty()) return TW_OK;
-  const End& back = *reinterpret_cast<const End*>(message.endpoint);
+  const End& back = End::of(message.endpoint);
   Posted* const posted = next_of(end(back.to, worker.index).actives);
   if (posted == nullptr) {
     wrong("an active message that nobody sent came to worker " + std::to_string(worker.index));

@@ -2,6 +2,7 @@
 // Random programs against the reference. The long form:
 //   model --programs 1000000 --seed 1 [--workers 2] [--seconds 600] [--table] [--json FILE]
 //   model --programs 100000 --all     goes on behind what it finds, and tells each kind of it once
+//   model --programs 20000 --together       those of collectives alone, of 2 to 9 workers
 //   model --programs 100000 --threads 3     with other threads beside each program; what happens is another thing each time
 //   model --show 17          the program of a seed, and how it goes
 //   model --shrink 17        the same, as small as it gets, as a test
@@ -32,16 +33,26 @@ uint64_t number_of(const char* variable, uint64_t otherwise) {
 /// As many as the rarest cell needs, and no more: a test is to do the same on every machine.
 constexpr uint64_t kEnough = 30'000;
 constexpr uint64_t kMany = 300'000;
+constexpr uint64_t kEnoughTogether = 20'000;
 
 /// As many as there are, or as fit into a quarter of the time; says how many.
 Outcome run_some(Runs runs) {
   runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
-  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 4;
+  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 5;
   const Outcome outcome = run_many(runs);
   ::testing::Test::RecordProperty("programs", std::to_string(outcome.programs));
   std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
               static_cast<unsigned long long>(outcome.operations));
   return outcome;
+}
+
+/// As small as it gets.
+void report(const Outcome& outcome, unsigned workers) {
+  if (outcome.finding.what.empty()) return;
+  const Program small = shrink(generate(outcome.finding.seed, workers));
+  ADD_FAILURE() << "seed " << outcome.finding.seed << ": " << outcome.finding.what << "\n"
+                << run_guarded(small) << "\n"
+                << text_of(small) << test_of(small, "Seed" + std::to_string(outcome.finding.seed));
 }
 
 class Programs : public ::testing::TestWithParam<unsigned> {};
@@ -52,15 +63,22 @@ TEST_P(Programs, DoWhatTheReferenceSays) {
   runs.first = number_of("THALWEG_MODEL_SEED", 1) + uint64_t{GetParam()} * 1'000'000'000;
   const Outcome outcome = run_some(runs);
   EXPECT_TRUE(outcome.programs < kEnough || outcome.coverage.holes(false).empty()) << outcome.coverage.holes(false);
-  if (outcome.finding.what.empty()) return;
-  const Program small = shrink(generate(outcome.finding.seed, runs.workers));
-  ADD_FAILURE() << "seed " << outcome.finding.seed << ": " << outcome.finding.what << "\n"
-                << run_guarded(small) << "\n"
-                << text_of(small) << test_of(small, "Seed" + std::to_string(outcome.finding.seed));
+  report(outcome, runs.workers);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Programs, ::testing::Values(2u, 3u, 4u),
                          [](const auto& of) { return std::to_string(of.param) + "_workers"; });
+
+/// Of 2 to 9 workers.
+TEST(Together, DoesWhatTheReferenceSays) {
+  Runs runs;
+  runs.together = true;
+  runs.first = number_of("THALWEG_MODEL_SEED", 1) + 5'000'000'000;
+  const Outcome outcome = run_some(runs);
+  EXPECT_TRUE(outcome.programs < kEnoughTogether || outcome.coverage.holes_together().empty())
+      << outcome.coverage.holes_together();
+  report(outcome, 0);
+}
 
 /// How many, of 2 to 4 workers, and how many threads: they are not the same programs twice, so there is nothing to shrink.
 TEST(Threads, WorkBesideThePrograms) {
@@ -100,6 +118,9 @@ Arguments read(int count, char** values) {
       out.show = value();
     } else if (name == "--shrink") {
       out.small = value();
+    } else if (name == "--together") {
+      out.runs.together = true;
+      continue;
     } else if (name == "--all") {
       out.all = true;
       continue;
@@ -170,7 +191,8 @@ int many(Arguments& arguments) {
   const Outcome outcome = run_many(arguments.runs);
   std::printf("%llu programs, %llu operations, %.1f s\n", static_cast<unsigned long long>(outcome.programs),
               static_cast<unsigned long long>(outcome.operations), outcome.seconds);
-  const std::string holes = outcome.coverage.holes(outcome.programs >= kMany);
+  const Coverage& coverage = outcome.coverage;
+  const std::string holes = arguments.runs.together ? coverage.holes_together() : coverage.holes(outcome.programs >= kMany);
   if (arguments.table)
     std::printf("%s%s", outcome.coverage.table().c_str(), holes.empty() ? "" : ("never seen:\n" + holes).c_str());
   if (!arguments.json.empty()) {

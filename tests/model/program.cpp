@@ -4,14 +4,17 @@
 #include <cstdio>
 #include <iterator>
 
+#include "model/jobs.hpp"
+
 namespace thalweg::model {
 namespace {
 
 constexpr const char* kNames[] = {
-    "connect",        "send",           "receive",      "probe",         "take",  "take_receive", "cancel", "active",
-    "active_receive", "active_release", "bytes_send",   "bytes_receive", "put",   "get",          "atomic", "signal",
-    "put_blocks",     "get_blocks",     "notification", "fence",         "flush", "flush_worker", "look",   "release_region",
-    "release_memory", "close",          "cut",          "kill",          "open",  "before",       "turns"};
+    "connect",      "send",           "receive",        "probe",          "take",          "take_receive", "cancel",
+    "active",       "active_receive", "active_release", "bytes_send",     "bytes_receive", "put",          "get",
+    "atomic",       "signal",         "put_blocks",     "get_blocks",     "notification",  "fence",        "flush",
+    "flush_worker", "look",           "release_region", "release_memory", "close",         "cut",          "kill",
+    "open",         "before",         "collective",     "join",           "turns"};
 static_assert(std::size(kNames) == static_cast<size_t>(What::count_));
 constexpr const char* kWays[] = {"frames", "references", "kernel", "mapped", "shared", "process"};
 static_assert(std::size(kWays) == static_cast<size_t>(Way::count_));
@@ -44,6 +47,9 @@ constexpr FlagName kFlags[] = {
     {kGraceful, "graceful", "kGraceful"},
     {kNotify, "notify", "kNotify"},
     {kLate, "late", "kLate"},
+    {kInPlace, "in_place", "kInPlace"},
+    {kRepeatable, "repeatable", "kRepeatable"},
+    {kDevices, "devices", "kDevices"},
 };
 constexpr FlagName kCounters[] = {
     {kCountGenerations, "generations", "kCountGenerations"},
@@ -53,6 +59,7 @@ constexpr FlagName kCounters[] = {
     {kCountFrames, "frames", "kCountFrames"},
     {kCountCredits, "credits", "kCountCredits"},
     {kCountWords, "words", "kCountWords"},
+    {kCountCollectives, "collectives", "kCountCollectives"},
 };
 
 struct Weight {
@@ -84,9 +91,16 @@ constexpr Weight kOffered[] = {{What::send, 32},  {What::receive, 32}, {What::ca
                                {What::probe, 1},  {What::take, 1},     {What::active, 2},
                                {What::turns, 12}, {What::connect, 1},  {What::release_memory, 1}};
 
+/// Collectives beside some of all the rest.
+constexpr Weight kTogether[] = {{What::collective, 20}, {What::join, 36},      {What::send, 7},  {What::receive, 7},
+                                {What::active, 2},      {What::bytes_send, 1}, {What::put, 6},   {What::get, 2},
+                                {What::atomic, 2},      {What::signal, 1},     {What::fence, 2}, {What::cancel, 2},
+                                {What::probe, 1},       {What::flush, 1},      {What::turns, 8}};
+
 class Generator {
  public:
-  Generator(uint64_t seed, unsigned workers) : random_(seed * 0x9e3779b97f4a7c15u + 1), offered_(seed % 8 == 3) {
+  Generator(uint64_t seed, unsigned workers)
+      : random_(Random(seed).next()), offered_(seed % 8 == 3), together_(is_together(seed)) {
     program_.seed = seed;
     program_.workers = static_cast<uint8_t>(workers != 0 ? workers : choose_workers());
     const bool one_process = random_.percent(12);
@@ -95,8 +109,10 @@ class Generator {
     program_.fragment = random_.percent(60) ? program_.copy_max : 2048;
     program_.refuse = random_.of({0u, 0u, 5u, 20u, 50u});
     program_.budget = random_.of({uint64_t{64} << 20, uint64_t{64} << 20, uint64_t{1} << 20, uint64_t{0}});
-    for (unsigned pair = 0; pair < 6; ++pair) program_.late |= static_cast<uint8_t>(random_.percent(15) ? 1u << pair : 0);
-    program_.counters = Random(seed).below(kCountersEnd);
+    for (unsigned pair = 0; pair < pair_of(0, program_.workers); ++pair)
+      program_.late |= random_.percent(15) ? uint64_t{1} << pair : 0;
+    program_.counters = Random(seed).below(kCountCollectives);
+    if (together_ && seed / 8 % 3 == 0) program_.counters |= kCountCollectives;
     if (!offered_) return;
     for (Way& way : program_.ways) way = random_.percent(50) ? Way::mapped : Way::shared;
   }
@@ -120,6 +136,8 @@ class Generator {
         op.what = What::before;
       } else if (offered_) {
         op.what = pick(kOffered);
+      } else if (together_) {
+        op.what = pick(kTogether);
       } else {
         op.what = theme < 4 ? pick(kMessages) : theme < 8 ? pick(kOneSided) : pick(kMixed);
       }
@@ -135,6 +153,7 @@ class Generator {
            what == What::active_receive || what == What::put || what == What::get;
   }
   unsigned choose_workers() {
+    if (together_ && random_.percent(30)) return 5 + random_.below(kWorkers - 4);
     const unsigned n = random_.below(10);
     return n < 6 ? 2 : n < 9 ? 3 : 4;
   }
@@ -261,6 +280,12 @@ class Generator {
       case What::flush_worker:
         op.flags &= ~uint32_t{kDetached};
         break;
+      case What::collective:
+        fill_collective(op);
+        break;
+      case What::join:
+        flag(op, kLibrary, 25);
+        break;
       case What::close:
         flag(op, kGraceful, 50);
         break;
@@ -272,6 +297,28 @@ class Generator {
       default:
         break;
     }
+  }
+  /// jobs.hpp says what it makes of these.
+  void fill_collective(Op& op) {
+    op.flags &= ~uint32_t{kDetached};
+    op.memory = static_cast<uint8_t>(random_.below(16));
+    op.kind = static_cast<uint8_t>(random_.below(12));
+    op.signal = static_cast<uint8_t>(random_.below(10));
+    op.of = random_.below(program_.workers);
+    op.offset = random_.percent(25) ? 0 : 1 + random_.below(2520);  // any number of algorithms divides that
+    op.size = elements();
+    flag(op, kInPlace, 30);
+    flag(op, kRepeatable, 15);
+    flag(op, kFarLayout, 40);
+    flag(op, kLibrary, 25);
+    flag(op, kDevices, devices_ ? 40 : 0);
+  }
+  uint32_t elements() {
+    const unsigned how = random_.below(100);
+    if (how < 45) return random_.of({0u, 1u, 2u, 3u, 5u, 7u, 8u, 13u, 16u, 17u});
+    if (how < 85) return random_.of({31u, 33u, 64u, 100u, 127u, 255u, 257u, 500u, 513u, 1023u});
+    if (how < 98) return random_.of({1025u, 2047u, 2049u, 4097u});
+    return random_.of({9001u, 40'001u});
   }
   void completion(Op& op) {
     const unsigned how = random_.below(10);
@@ -300,7 +347,7 @@ class Generator {
   Random random_;
   Program program_;
   static constexpr uint8_t kShared = 2;  // of kKinds: memory that is imported in one process, too
-  const bool offered_;
+  const bool offered_, together_;
   bool devices_ = false;
   uint32_t received_ = 0, awaited_ = 0;  // the last receive, and the last operation that a stream waits for
 };
@@ -349,7 +396,9 @@ std::string text_of(const Program& program) {
     const int peer = op.peer == kAnyone ? -1 : op.peer;
     std::snprintf(line, sizeof line, "%4u %-15s %u > %d  size %u offset %u tag %u memory %u signal %u kind %u of %u", op.id,
                   name_of(op.what), op.worker, peer, op.size, op.offset, op.tag, op.memory, op.signal, op.kind, op.of);
-    out += line + flags_text(kFlags, op.flags) + "\n";
+    out += line + flags_text(kFlags, op.flags);
+    if (op.what == What::collective) out += "  = " + text_of(job_of(program, op));
+    out += "\n";
   }
   return out;
 }
@@ -359,9 +408,9 @@ std::string test_of(const Program& program, const std::string& name) {
   std::string out = "TEST(Found, " + name + ") {\n  Program p;\n";
   std::snprintf(line, sizeof line,
                 "  p.seed = %lluu;\n  p.workers = %u;\n  p.copy_max = %u;\n  p.fragment = %u;\n  p.refuse = %u;\n"
-                "  p.budget = %lluu;\n  p.late = %u;\n",
+                "  p.budget = %lluu;\n  p.late = %lluu;\n",
                 static_cast<unsigned long long>(program.seed), program.workers, program.copy_max, program.fragment,
-                program.refuse, static_cast<unsigned long long>(program.budget), program.late);
+                program.refuse, static_cast<unsigned long long>(program.budget), static_cast<unsigned long long>(program.late));
   out += line;
   for (unsigned pair = 0; pair < program.workers * (program.workers - 1u) / 2; ++pair) {
     out += "  p.ways[" + std::to_string(pair) + "] = Way::" + name_of(program.ways[pair]) + ";\n";

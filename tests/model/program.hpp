@@ -11,10 +11,12 @@
 
 namespace thalweg::model {
 
-constexpr unsigned kWorkers = 4;  // at most
+constexpr unsigned kWorkers = 9;  // at most
+constexpr unsigned kPairs = kWorkers * (kWorkers - 1) / 2;
 constexpr unsigned kMemories =
     4;  // that each worker exports: library-allocated, registered, library-allocated and small, a device's
 constexpr unsigned kSignals = 2;  // that each worker has
+constexpr unsigned kGroups = 3;   // of workers
 constexpr unsigned kAnyone = 255;
 
 enum class What : uint8_t {
@@ -44,10 +46,12 @@ enum class What : uint8_t {
   release_region,  // an importer's handle
   release_memory,  // the owner's memory
   close,
-  cut,     // the connection breaks
-  kill,    // the process ends
-  open,    // the worker's stream goes on
-  before,  // a stream of the worker waits for the operation `of`
+  cut,         // the connection breaks
+  kill,        // the process ends
+  open,        // the worker's stream goes on
+  before,      // a stream of the worker waits for the operation `of`
+  collective,  // of a group; the worker is the first rank to call it: jobs.hpp
+  join,        // the worker calls the next one of a group
   turns,
   count_
 };
@@ -81,6 +85,11 @@ enum OpFlag : uint32_t {
   kGraceful = 1u << 20,   // a close that waits until nothing is under way
   kNotify = 1u << 21,     // blocks with a notification
   kLate = 1u << 22,       // the buffer is a stream's until the stream goes on
+  // Of collectives; kFarLayout: with offsets.
+  kInPlace = 1u << 23,
+  kRepeatable = 1u << 24,
+  kDevices = 1u << 25,  // buffers may be devices'
+  kFlagsEnd = 1u << 26,
 };
 
 /// Counters that may start near their wraps: counters.hpp.
@@ -92,7 +101,8 @@ enum Counter : uint32_t {
   kCountFrames = 1u << 4,       // of one-sided operations, and the operations themselves
   kCountCredits = 1u << 5,      // of messages, RTS messages and streams
   kCountWords = 1u << 6,        // words of atomics
-  kCountersEnd = 1u << 7,
+  kCountCollectives = 1u << 7,  // of a group
+  kCountersEnd = 1u << 8,
 };
 
 struct Op {
@@ -111,12 +121,12 @@ struct Op {
 struct Program {
   uint64_t seed = 0;
   uint8_t workers = 2;
-  Way ways[6] = {};          // of the pairs 01 02 12 03 13 23
+  Way ways[kPairs] = {};     // of the pairs 01 02 12 03 13 23 ...
   uint32_t copy_max = 4096;  // largest frame by copy
   uint32_t fragment = 4096;
   uint32_t refuse = 0;         // of 100 frames
   uint64_t budget = 64 << 20;  // for unmatched messages, of each worker
-  uint8_t late = 0;            // bit per pair: connected by an operation, or at the end
+  uint64_t late = 0;           // bit per pair: connected by an operation, or at the end
   uint32_t counters = 0;       // Counter bits: which ones start near their wraps
   uint8_t threads = 0;         // that work beside it
   std::vector<Op> ops;
@@ -127,6 +137,8 @@ inline unsigned pair_of(unsigned a, unsigned b) {
 }
 
 Program generate(uint64_t seed, unsigned workers = 0);
+/// Is the program of this seed one of collectives?
+inline bool is_together(uint64_t seed) { return seed % 8 == 5; }
 /// One line for each operation.
 std::string text_of(const Program& program);
 /// As a test to be pasted into tests/model/found_test.cpp.

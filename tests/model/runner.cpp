@@ -88,7 +88,8 @@ Outcome run_many(const Runs& runs) {
         }
       }
       begin_patience();
-      shared.seed = runs.first + n;
+      shared.seed = n == 0 ? runs.first : shared.seed + 1;
+      while (runs.together && !is_together(shared.seed)) ++shared.seed;
       Program program = generate(shared.seed, runs.workers);
       program.threads = static_cast<uint8_t>(runs.threads);
       const std::string what = run(program, &shared.coverage);
@@ -165,7 +166,7 @@ void simpler(Program& program) {
   }
   if (used < program.workers) try_change(program, [used](Program& p) { p.workers = static_cast<uint8_t>(used); });
   for (size_t i = 0; i < program.ops.size(); ++i) {
-    for (uint32_t flag = 1; flag != 0 && flag <= kNotify; flag <<= 1) {
+    for (uint32_t flag = 1; flag != kFlagsEnd; flag <<= 1) {
       if ((program.ops[i].flags & flag) != 0) try_change(program, [i, flag](Program& p) { p.ops[i].flags &= ~flag; });
     }
     for (const uint32_t size : {0u, 8u, 100u}) {

@@ -16,11 +16,12 @@ struct Finding {
 };
 
 struct Runs {
-  uint64_t first = 1;                                               // seed
-  uint64_t programs = 0;                                            // at most; 0: no limit
-  double seconds = 0;                                               // about; 0: no limit
-  unsigned workers = 0;                                             // 0: 2 to 4
-  unsigned threads = 0;                                             // that work beside each program
+  uint64_t first = 1;     // seed
+  bool together = false;  // only programs of collectives, from the first behind `first`
+  uint64_t programs = 0;  // at most; 0: no limit
+  double seconds = 0;     // about; 0: no limit
+  unsigned workers = 0;   // 0: 2 to 4
+  unsigned threads = 0;   // that work beside each program
   std::function<void(uint64_t programs, double seconds)> progress;  // now and then
 };
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/world.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/counters.hpp"
+#include "model/groups.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::model {
@@ -94,13 +96,15 @@ void World::set_up() {
         End& one = end(worker, to);
         one.worker = worker;
         one.to = to;
-        one.peer.endpoint = reinterpret_cast<tw_endpoint*>(&one);
+        one.peer.endpoint = &one.handle;
         start_numbers(program_, worker, to, one.peer);
         workers_[worker].engine->add(one.peer);
       }
       if ((program_.late >> pair_of(a, b) & 1) == 0) connect(a, b);
     }
   }
+  const auto is_of_group = [](const Op& op) { return op.what == What::collective || op.what == What::join; };
+  if (std::any_of(program_.ops.begin(), program_.ops.end(), is_of_group)) groups_ = std::make_unique<Groups>(*this);
 }
 
 World::~World() {
@@ -120,7 +124,9 @@ World::~World() {
     }
     workers_[i].host->on_release = nullptr;
     workers_[i].host->dropped = nullptr;
+    for (unsigned n = 0; groups_ != nullptr && n < 8; ++n) workers_[i].engine->progress();  // collectives end with their peers
   }
+  groups_.reset();
   for (Worker& worker : workers_) {
     if (coverage_ != nullptr && worker.engine != nullptr) coverage_->note_named(worker.engine->moved.named());
     worker.engine.reset();
@@ -235,6 +241,10 @@ void World::do_op(const Op& op) {
       return release_stream(workers_[op.worker]);
     case What::before:
       return before(op);
+    case What::collective:
+      return groups_->begin(op);
+    case What::join:
+      return groups_->join(op);
     case What::turns:
       if (op.tag == 0) settle();
       return;
@@ -287,7 +297,7 @@ void World::called_back(void* arg, tw_request, tw_status status, const tw_recv_i
 void World::lost(void* owner, Peer& peer, Status) {
   World& world = *static_cast<World*>(owner);
   if (world.over_) return;
-  End& one = *reinterpret_cast<End*>(peer.endpoint);
+  End& one = End::of(peer.endpoint);
   if (!one.broken) world.wrong("an endpoint ended though nothing happened to it: " + peer.why);
   one.lost = true;
   world.workers_[one.worker].matching.lose(one.to);
@@ -336,6 +346,9 @@ void World::ended(Posted& posted, Status status, const tw_recv_info& info) {
     case What::active:
     case What::bytes_send:
       end_send(posted, status);
+      break;
+    case What::collective:
+      groups_->ended(posted, status);
       break;
     default:
       end_one_sided(posted, status);
@@ -399,7 +412,8 @@ void World::end_phase() {
   settle();
   for (unsigned round = 0; round < 60 && failure_.empty(); ++round) {
     const bool theirs = threads_ != nullptr && threads_->finish();
-    if (!receive_the_rest() && !theirs) break;
+    const bool together = groups_ != nullptr && groups_->call_the_rest();
+    if (!receive_the_rest() && !theirs && !together) break;
     settle();
   }
   for (unsigned i = 0; i < program_.workers && failure_.empty(); ++i) {

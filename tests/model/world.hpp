@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/endpoint.hpp"
 #include "model/buffers.hpp"
 #include "model/coverage.hpp"
 #include "model/devices.hpp"
@@ -24,6 +25,7 @@ namespace thalweg::model {
 /// Runs the program. What went wrong, or "".
 std::string run(const Program& program, Coverage* coverage = nullptr);
 
+class Groups;
 class World;
 struct Posted;
 
@@ -78,6 +80,7 @@ struct Posted {
   ReplacedWord* replaces = nullptr;
   bool conditional = false, replaced = false, found = false;  // found: `result` is what it found
   uint64_t compare = 0;
+  uint32_t collective = 0;  // which call of Groups
 };
 
 class World final : Watcher {
@@ -89,11 +92,15 @@ class World final : Watcher {
   std::string run();
 
  private:
+  friend class Groups;
   friend class Threads;
   friend class Owns;
   /// A worker's endpoint to another one.
   struct End {
-    Peer peer;
+    End() : peer(handle.peer.emplace()) { handle.user = this; }
+    static End& of(const tw_endpoint* handle) { return *static_cast<End*>(handle->user); }
+    tw_endpoint handle;  // as core's
+    Peer& peer;
     ModelLink* link = nullptr;
     unsigned worker = 0, to = 0;
     bool attached = false;
@@ -285,6 +292,7 @@ class World final : Watcher {
   uint32_t extra_id_ = 1000;
   bool over_ = false;  // engines are being destroyed
   std::unique_ptr<Threads> threads_;
+  std::unique_ptr<Groups> groups_;
   std::string failure_;
 };
 
