@@ -8,6 +8,7 @@
 //   model --shrink 17        the same, as small as it gets, as a test
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -182,6 +183,13 @@ int all_kinds(Arguments& arguments) {
   return kinds.empty() ? 0 : 1;
 }
 
+/// For a string of JSON: texts of errors quote names.
+std::string unquoted(std::string what) {
+  std::replace(what.begin(), what.end(), '"', '\'');
+  std::replace(what.begin(), what.end(), '\n', ' ');
+  return what;
+}
+
 int many(Arguments& arguments) {
   if (arguments.all) return all_kinds(arguments);
   arguments.runs.progress = [](uint64_t programs, double seconds) {
@@ -199,8 +207,8 @@ int many(Arguments& arguments) {
     std::ofstream(arguments.json) << "{\"first_seed\": " << arguments.runs.first << ", \"programs\": " << outcome.programs
                                   << ", \"operations\": " << outcome.operations << ", \"seconds\": " << outcome.seconds
                                   << ", \"found\": " << (outcome.finding.what.empty() ? "false" : "true")
-                                  << ", \"seed\": " << outcome.finding.seed << ", \"what\": \"" << outcome.finding.what
-                                  << "\"}\n";
+                                  << ", \"seed\": " << outcome.finding.seed << ", \"what\": \""
+                                  << unquoted(outcome.finding.what) << "\"}\n";
   }
   if (outcome.finding.what.empty()) return arguments.table && !holes.empty() ? 2 : 0;
   std::printf("seed %llu: %s\n", static_cast<unsigned long long>(outcome.finding.seed), outcome.finding.what.c_str());
