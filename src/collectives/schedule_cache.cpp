@@ -13,6 +13,11 @@ bool has_counts(const Collective& what) {
   return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root;
 }
 
+constexpr uint64_t kRootedGuess = 16u << 10;  // bytes of a block where only the root knows the counts
+
+/// For the choice: the same on all ranks.
+uint64_t shared_count(const Collective& what) { return what.counts_at_root ? kRootedGuess / what.element : what.count; }
+
 uint8_t bits_of(const Collective& what) {
   return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
                               what.direct << 4);
@@ -25,7 +30,7 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   Collective like = what;
   like.in_place = false;
   like.root = 0;
-  like.count = std::bit_ceil(what.count);
+  like.count = std::bit_ceil(shared_count(what));
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
   if (choice == last_choice_ && last_ != nullptr) return last_;
   const Algorithm*& chosen = choices_[choice];
@@ -35,7 +40,7 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
     last_ = chosen;
   }
   if (chosen != nullptr && chosen->applies(what)) return chosen;
-  like.count = what.count;
+  like.count = shared_count(what);
   like.root = what.root;
   return choose(like, costs_);
 }

@@ -58,6 +58,32 @@ TEST(DirectCollectives, NeedSharedMemory) {
       over_tcp);
 }
 
+/// Only the root knows all counts: what the others know must not decide which way it goes.
+TEST(DirectCollectives, AreChosenByAllRanksOrNoneWhereOnlyTheRootHasTheCounts) {
+  run_group(3, [](GroupRank& rank) {
+    const uint32_t me = rank.rank.number;
+    rank.group->message_ns = 400;  // long blocks are faster by messages, short ones directly
+    rank.group->byte_ns = 0.001;
+    for (const size_t longest : {size_t{2000}, size_t{20'000}, size_t{400'000}}) {
+      const std::vector<size_t> counts{longest, 1, longest / 2};
+      const std::vector<int64_t> whole(longest + 1 + longest / 2, 7);
+      std::vector<int64_t> own(counts[me], 0), all(whole.size(), 0);
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.timeout_ns = 5 * kSecond;
+      ASSERT_EQ(tw_scatterv(rank.group, whole.data(), counts.data(), nullptr, own.data(), own.size(), TW_TYPE_INT64, 0,
+                            &options, nullptr),
+                TW_OK)
+          << tw_last_error();
+      EXPECT_EQ(own, std::vector<int64_t>(counts[me], 7));
+      ASSERT_EQ(tw_gatherv(rank.group, own.data(), own.size(), all.data(), counts.data(), nullptr, TW_TYPE_INT64, 0, &options,
+                           nullptr),
+                TW_OK)
+          << tw_last_error();
+      if (me == 0) EXPECT_EQ(all, whole);
+    }
+  });
+}
+
 /// One step of a random order that all ranks have: a blocking sum, by any way, one under way while others run, a message, a barrier.
 struct Traffic {
   GroupRank& rank;
