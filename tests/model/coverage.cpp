@@ -35,6 +35,7 @@ void Coverage::add(const Coverage& other) {
   named_ += other.named_;
   sizes_ |= other.sizes_;
   for (size_t verb = 0; verb < kTogether; ++verb) {
+    for (size_t form = 0; form < forms_[verb].size(); ++form) forms_[verb][form] += other.forms_[verb][form];
     for (size_t n = 0; n < together_[verb].size(); ++n) {
       for (size_t type = 0; type < together_[verb][n].size(); ++type)
         together_[verb][n][type] += other.together_[verb][n][type];

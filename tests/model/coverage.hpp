@@ -41,6 +41,10 @@ enum class CollectiveHappening : uint8_t {
   count_
 };
 
+/// How a collective of a program of ranks is called.
+enum class CollectiveForm : uint8_t { request, callback, blocking, direct, planned, queued, count_ };
+const char* name_of(CollectiveForm form);
+
 class Coverage {
  public:
   void note(What what, Way way, Happening happening) {
@@ -53,6 +57,7 @@ class Coverage {
     ++together_[static_cast<size_t>(verb)][algorithm][static_cast<size_t>(type)];
     sizes_ |= 1u << size;
   }
+  void note(Together verb, CollectiveForm form) { ++forms_[static_cast<size_t>(verb)][static_cast<size_t>(form)]; }
   void note(Together verb, CollectiveHappening happening) {
     ++together_how_[static_cast<size_t>(verb)][static_cast<size_t>(happening)];
   }
@@ -64,6 +69,9 @@ class Coverage {
   std::string holes(bool many) const;
   /// Of collectives alone.
   std::string holes_together() const;
+  /// Of programs of ranks.
+  std::string table_forms() const;
+  std::string holes_forms(bool queued) const;
 
  private:
   std::string table_together() const;
@@ -73,6 +81,7 @@ class Coverage {
   using Hows = std::array<uint64_t, static_cast<size_t>(CollectiveHappening::count_)>;
   std::array<std::array<Types, kMostAlgorithms + 1>, kTogether> together_{};
   std::array<Hows, kTogether> together_how_{};
+  std::array<std::array<uint64_t, static_cast<size_t>(CollectiveForm::count_)>, kTogether> forms_{};
   uint64_t sizes_ = 0;  // of groups
   using Row = std::array<uint64_t, static_cast<size_t>(Happening::count_)>;
   std::array<std::array<Row, static_cast<size_t>(Way::count_)>, static_cast<size_t>(What::count_)> cells_{};

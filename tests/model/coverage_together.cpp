@@ -14,6 +14,9 @@ static_assert(std::size(kHows) == static_cast<size_t>(CollectiveHappening::count
 
 const char* by(Together verb, unsigned n) { return n == 0 ? "costs" : algorithm_name(verb, n); }
 
+constexpr const char* kForms[] = {"request", "callback", "blocking", "direct", "planned", "queued"};
+static_assert(std::size(kForms) == static_cast<size_t>(CollectiveForm::count_));
+
 template <class Row>
 void add_row(std::string& out, const char* first, const char* second, const Row& row) {
   char text[64];
@@ -59,6 +62,27 @@ std::string Coverage::table_together() const {
   }
   add_head(out, "", std::begin(kHows), std::end(kHows));
   for (size_t verb = 0; verb < kTogether; ++verb) add_row(out, name_of(static_cast<Together>(verb)), "", together_how_[verb]);
+  return out;
+}
+
+const char* name_of(CollectiveForm form) { return kForms[static_cast<size_t>(form)]; }
+
+std::string Coverage::table_forms() const {
+  std::string out;
+  add_head(out, "", std::begin(kForms), std::end(kForms));
+  for (size_t verb = 0; verb < kTogether; ++verb) add_row(out, name_of(static_cast<Together>(verb)), "", forms_[verb]);
+  return out;
+}
+
+std::string Coverage::holes_forms(bool queued) const {
+  std::string out;
+  for (size_t verb = 0; verb < kTogether; ++verb) {
+    for (size_t form = 0; form < forms_[verb].size(); ++form) {
+      const bool asked = queued || static_cast<CollectiveForm>(form) != CollectiveForm::queued;
+      if (asked && forms_[verb][form] == 0)
+        out += std::string(name_of(static_cast<Together>(verb))) + ", " + kForms[form] + "\n";
+    }
+  }
   return out;
 }
 

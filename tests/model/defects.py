@@ -9,7 +9,7 @@ DIR (kept, so that a second run builds less), which is built with assertions. Th
 
 A patch whose second line is "Executable PATH." is searched for by that one, which takes the arguments of tests/model/model;
 one with "Python's model, mode X." by tests/python/model, in at most --python-programs; one with "The model with threads." by
-the model with three threads beside each program, under the thread sanitizer.
+the model with three threads beside each program, under the thread sanitizer; one with "The model of ranks." by its programs of ranks.
 """
 
 import argparse
@@ -53,12 +53,12 @@ def build(work: Path, jobs: int, executable: str, preset: str = "dev") -> Path:
     return tree / executable
 
 
-def search(model: Path, programs: int, seed: int, threads: int = 0) -> dict[str, object]:
+def search(model: Path, programs: int, seed: int, threads: int = 0, *flags: str) -> dict[str, object]:
     result = model.parent / "found.json"
     environment = dict(os.environ, THALWEG_LOG="off")
     beside = ["--threads", str(threads)] if threads else []
     subprocess.run(
-        [model, "--programs", str(programs), "--seed", str(seed), "--json", result, *beside],
+        [model, "--programs", str(programs), "--seed", str(seed), "--json", result, *beside, *flags],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -96,6 +96,8 @@ def search_for(patch: Path, given: argparse.Namespace) -> dict[str, object]:
     second = patch.read_text().splitlines()[1]
     if second == "The model with threads.":
         return search(build(given.work, given.jobs, "tests/model/model", "tsan"), given.programs, given.seed, threads=3)
+    if second == "The model of ranks.":
+        return search(build(given.work, given.jobs, "tests/model/model"), given.programs, given.seed, 0, "--ranks")
     if not second.startswith("Python's model, mode "):
         executable = second.removeprefix("Executable ").rstrip(".") if second.startswith("Executable ") else "tests/model/model"
         return search(build(given.work, given.jobs, executable), given.programs, given.seed)

@@ -10,6 +10,7 @@
 #include "core/context.hpp"
 #include "core/worker.hpp"
 #include "groups/parts.hpp"
+#include "model/job_call.hpp"
 #include "model/world.hpp"
 
 namespace thalweg::model {
@@ -162,73 +163,21 @@ void Groups::call(Group& group, uint32_t rank, uint32_t id, uint32_t flags) {
   }
   call.among = group.under_way[rank] != 0;
   call.wraps = group.ranks[rank]->started >= kLastNumber;
-  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
-  options.flags = job.repeatable ? TW_COLLECTIVE_REPEATABLE : 0;
-  options.commutative = job.commutative ? 1 : 0;
-  options.algorithm = job.algorithm != 0 ? algorithm_name(job.verb, job.algorithm) : nullptr;
-  options.scale = job.scale;
-  if (combines(job.verb) && job.op == TW_REDUCE_USER) {
-    options.reduce = function_of(job.commutative);
-    options.reduce_arg = &call.element;
-  }
+  tw_collective_options options = options_of(job);
   if ((posted.flags & kCallback) != 0) {
     options.callback = World::called_back;
     options.arg = &posted;
   }
   ++group.under_way[rank];
-  const Status status = start(group.ranks[rank].get(), call, options, &posted.request);
-  if (status == TW_OK) return world_.wrong(posted, "it returned ok, and goes on in progress");
-  world_.posted(posted, status);
-}
-
-Status Groups::start(tw_group* group, Call& call, const tw_collective_options& options, tw_request* request) {
-  const Job& job = *call.job;
-  const Share& share = job.shares[call.rank];
   const auto place = [](const Side& side, const Room& room) -> void* {
     if (side.placed) return TW_IN_PLACE;
     return room.buffer != nullptr ? room.buffer->address() + room.at : nullptr;
   };
-  const void* const send = place(share.send, call.send);
-  void* const recv = place(share.recv, call.recv);
-  const size_t n = share.count;
-  const size_t *sent = share.sent.data(), *received = share.received.data();
-  const size_t* const sent_at = share.offset ? share.sent_at.data() : nullptr;
-  const size_t* const received_at = share.offset ? share.received_at.data() : nullptr;
-  const auto& [type, op, root] = std::tie(job.type, job.op, job.root);
-  switch (job.verb) {
-    case Together::barrier:
-      return tw_barrier(group, &options, request);
-    case Together::broadcast:
-      return tw_broadcast(group, recv, n, type, root, &options, request);
-    case Together::reduce:
-      return tw_reduce(group, send, recv, n, type, op, root, &options, request);
-    case Together::allreduce:
-      return tw_allreduce(group, send, recv, n, type, op, &options, request);
-    case Together::reduce_scatter:
-      return tw_reduce_scatter(group, send, recv, n, type, op, &options, request);
-    case Together::reduce_scatterv:
-      return tw_reduce_scatterv(group, send, recv, received, type, op, &options, request);
-    case Together::allgather:
-      return tw_allgather(group, send, recv, n, type, &options, request);
-    case Together::allgatherv:
-      return tw_allgatherv(group, send, recv, received, received_at, type, &options, request);
-    case Together::gather:
-      return tw_gather(group, send, recv, n, type, root, &options, request);
-    case Together::gatherv:
-      return tw_gatherv(group, send, n, recv, received, received_at, type, root, &options, request);
-    case Together::scatter:
-      return tw_scatter(group, send, recv, n, type, root, &options, request);
-    case Together::scatterv:
-      return tw_scatterv(group, send, sent, sent_at, recv, n, type, root, &options, request);
-    case Together::alltoall:
-      return tw_alltoall(group, send, recv, n, type, &options, request);
-    case Together::alltoallv:
-      return tw_alltoallv(group, send, sent, sent_at, recv, received, received_at, type, &options, request);
-    case Together::scan:
-      return tw_scan(group, send, recv, n, type, op, &options, request);
-    default:
-      return tw_exclusive_scan(group, send, recv, n, type, op, &options, request);
-  }
+  const Share& share = job.shares[rank];
+  const Status status = model::call({group.ranks[rank].get(), options, &posted.request, nullptr, nullptr}, job, rank,
+                                    place(share.send, call.send), place(share.recv, call.recv));
+  if (status == TW_OK) return world_.wrong(posted, "it returned ok, and goes on in progress");
+  world_.posted(posted, status);
 }
 
 // ------------------------------------------------------------------------------------------------ ends

@@ -62,7 +62,6 @@ class Groups {
   void call(Group& group, uint32_t rank, uint32_t id, uint32_t flags);
   bool call_next(Group& group, uint32_t rank, uint32_t flags);
   Room room(unsigned worker, const Side& side, uint32_t flags, size_t element);
-  Status start(tw_group* group, Call& call, const tw_collective_options& options, tw_request* request);
   bool check_side(const Side& side, const Room& room, const Bytes& bytes) const;
   bool is_broken(const Group& group) const;
   bool names_a_broken_rank(const Group& group, const std::string& text) const;

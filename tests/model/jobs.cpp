@@ -422,4 +422,18 @@ std::string text_of(const Job& job) {
 
 tw_reduce_function function_of(bool commutative) { return commutative ? exclusive_or : last_of; }
 
+tw_collective_options options_of(const Job& job) {
+  static size_t sizes[] = {1, 2, 4, 8};
+  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+  options.flags = job.repeatable ? TW_COLLECTIVE_REPEATABLE : 0;
+  options.commutative = job.commutative ? 1 : 0;
+  options.algorithm = job.algorithm != 0 ? algorithm_name(job.verb, job.algorithm) : nullptr;
+  options.scale = job.scale;
+  if (combines(job.verb) && job.op == TW_REDUCE_USER) {
+    options.reduce = function_of(job.commutative);
+    options.reduce_arg = std::find(std::begin(sizes), std::end(sizes), test::size_of(job.type));
+  }
+  return options;
+}
+
 }  // namespace thalweg::model

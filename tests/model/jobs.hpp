@@ -82,8 +82,10 @@ struct Job {
 Job job_of(const Program& program, const Op& op);
 std::string text_of(const Job& job);
 
-/// TW_REDUCE_USER of the job; its argument is the size of an element. Both are of bytes: exclusive or, and, where the order of ranks
+/// What TW_REDUCE_USER applies; its argument is the size of an element. Both are of bytes: exclusive or, and, where the order of ranks
 /// counts, the last element that is not 0.
 tw_reduce_function function_of(bool commutative);
+/// What all ranks call it with, but for the sinks.
+tw_collective_options options_of(const Job& job);
 
 }  // namespace thalweg::model

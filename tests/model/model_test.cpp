@@ -3,6 +3,7 @@
 //   model --programs 1000000 --seed 1 [--workers 2] [--seconds 600] [--table] [--json FILE]
 //   model --programs 100000 --all     goes on behind what it finds, and tells each kind of it once
 //   model --programs 20000 --together       those of collectives alone, of 2 to 9 workers
+//   model --programs 1000 --ranks           of ranks over the library's transports (ranks.hpp)
 //   model --programs 100000 --threads 3     with other threads beside each program; what happens is another thing each time
 //   model --show 17          the program of a seed, and how it goes
 //   model --shrink 17        the same, as small as it gets, as a test
@@ -15,6 +16,7 @@
 #include <map>
 #include <string>
 
+#include "model/ranks.hpp"
 #include "model/runner.hpp"
 #include "model/world.hpp"
 
@@ -39,7 +41,7 @@ constexpr uint64_t kEnoughTogether = 20'000;
 /// As many as there are, or as fit into a quarter of the time; says how many.
 Outcome run_some(Runs runs) {
   runs.programs = number_of("THALWEG_MODEL_PROGRAMS", kEnough);
-  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 5;
+  runs.seconds = static_cast<double>(number_of("THALWEG_MODEL_SECONDS", 60)) / 6;
   const Outcome outcome = run_many(runs);
   ::testing::Test::RecordProperty("programs", std::to_string(outcome.programs));
   std::printf("%llu programs, %llu operations\n", static_cast<unsigned long long>(outcome.programs),
@@ -79,6 +81,16 @@ TEST(Together, DoesWhatTheReferenceSays) {
   EXPECT_TRUE(outcome.programs < kEnoughTogether || outcome.coverage.holes_together().empty())
       << outcome.coverage.holes_together();
   report(outcome, 0);
+}
+
+/// Ranks with a thread each, over shm and tcp: timing differs from run to run, so there is nothing to shrink.
+TEST(Ranks, DoWhatTheReferenceSays) {
+  Runs runs;
+  runs.ranks = true;
+  runs.first = number_of("THALWEG_MODEL_SEED", 1);
+  const Outcome outcome = run_some(runs);
+  EXPECT_EQ(outcome.finding.what, "") << "seed " << outcome.finding.seed << "\n"
+                                      << text_of(generate_ranks(outcome.finding.seed));
 }
 
 /// How many, of 2 to 4 workers, and how many threads: they are not the same programs twice, so there is nothing to shrink.
@@ -121,6 +133,10 @@ Arguments read(int count, char** values) {
       out.small = value();
     } else if (name == "--together") {
       out.runs.together = true;
+      continue;
+    } else if (name == "--ranks" || name == "--queued") {
+      out.runs.ranks = true;
+      out.runs.queued |= name == "--queued";
       continue;
     } else if (name == "--all") {
       out.all = true;
@@ -200,9 +216,12 @@ int many(Arguments& arguments) {
   std::printf("%llu programs, %llu operations, %.1f s\n", static_cast<unsigned long long>(outcome.programs),
               static_cast<unsigned long long>(outcome.operations), outcome.seconds);
   const Coverage& coverage = outcome.coverage;
-  const std::string holes = arguments.runs.together ? coverage.holes_together() : coverage.holes(outcome.programs >= kMany);
+  const std::string holes = arguments.runs.ranks      ? coverage.holes_forms(arguments.runs.queued)
+                            : arguments.runs.together ? coverage.holes_together()
+                                                      : coverage.holes(outcome.programs >= kMany);
   if (arguments.table)
-    std::printf("%s%s", outcome.coverage.table().c_str(), holes.empty() ? "" : ("never seen:\n" + holes).c_str());
+    std::printf("%s%s", (arguments.runs.ranks ? coverage.table_forms() : coverage.table()).c_str(),
+                holes.empty() ? "" : ("never seen:\n" + holes).c_str());
   if (!arguments.json.empty()) {
     std::ofstream(arguments.json) << "{\"first_seed\": " << arguments.runs.first << ", \"programs\": " << outcome.programs
                                   << ", \"operations\": " << outcome.operations << ", \"seconds\": " << outcome.seconds
@@ -222,7 +241,8 @@ int main(int count, char** values) {
   using namespace thalweg::model;
   Arguments arguments = read(count, values);
   const auto program_of = [&](uint64_t seed) {
-    Program program = generate(seed, arguments.runs.workers);
+    Program program = arguments.runs.ranks ? generate_ranks(seed, arguments.runs.workers, arguments.runs.queued)
+                                           : generate(seed, arguments.runs.workers);
     program.threads = static_cast<uint8_t>(arguments.runs.threads);
     return program;
   };

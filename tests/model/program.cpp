@@ -17,6 +17,7 @@ constexpr const char* kNames[] = {
     "open",         "before",         "collective",     "join",           "turns"};
 static_assert(std::size(kNames) == static_cast<size_t>(What::count_));
 constexpr const char* kWays[] = {"frames", "references", "kernel", "mapped", "shared", "process"};
+constexpr const char* kOver[] = {"engines", "shm", "tcp", "one_context"};
 static_assert(std::size(kWays) == static_cast<size_t>(Way::count_));
 
 struct FlagName {
@@ -50,6 +51,10 @@ constexpr FlagName kFlags[] = {
     {kInPlace, "in_place", "kInPlace"},
     {kRepeatable, "repeatable", "kRepeatable"},
     {kDevices, "devices", "kDevices"},
+    {kBlocking, "blocking", "kBlocking"},
+    {kDirect, "direct", "kDirect"},
+    {kPlanned, "planned", "kPlanned"},
+    {kQueued, "queued", "kQueued"},
 };
 constexpr FlagName kCounters[] = {
     {kCountGenerations, "generations", "kCountGenerations"},
@@ -281,7 +286,7 @@ class Generator {
         op.flags &= ~uint32_t{kDetached};
         break;
       case What::collective:
-        fill_collective(op);
+        fill_collective(op, random_, program_.workers, devices_);
         break;
       case What::join:
         flag(op, kLibrary, 25);
@@ -297,28 +302,6 @@ class Generator {
       default:
         break;
     }
-  }
-  /// jobs.hpp says what it makes of these.
-  void fill_collective(Op& op) {
-    op.flags &= ~uint32_t{kDetached};
-    op.memory = static_cast<uint8_t>(random_.below(16));
-    op.kind = static_cast<uint8_t>(random_.below(12));
-    op.signal = static_cast<uint8_t>(random_.below(10));
-    op.of = random_.below(program_.workers);
-    op.offset = random_.percent(25) ? 0 : 1 + random_.below(2520);  // any number of algorithms divides that
-    op.size = elements();
-    flag(op, kInPlace, 30);
-    flag(op, kRepeatable, 15);
-    flag(op, kFarLayout, 40);
-    flag(op, kLibrary, 25);
-    flag(op, kDevices, devices_ ? 40 : 0);
-  }
-  uint32_t elements() {
-    const unsigned how = random_.below(100);
-    if (how < 45) return random_.of({0u, 1u, 2u, 3u, 5u, 7u, 8u, 13u, 16u, 17u});
-    if (how < 85) return random_.of({31u, 33u, 64u, 100u, 127u, 255u, 257u, 500u, 513u, 1023u});
-    if (how < 98) return random_.of({1025u, 2047u, 2049u, 4097u});
-    return random_.of({9001u, 40'001u});
   }
   void completion(Op& op) {
     const unsigned how = random_.below(10);
@@ -374,6 +357,33 @@ std::string flags_code(const FlagName (&names)[kCount], uint32_t flags) {
 const char* name_of(What what) { return kNames[static_cast<size_t>(what)]; }
 const char* name_of(Way way) { return kWays[static_cast<size_t>(way)]; }
 
+void fill_collective(Op& op, Random& random, unsigned workers, bool devices) {
+  const auto flag = [&](uint32_t which, unsigned percent) {
+    if (random.percent(percent)) op.flags |= which;
+  };
+  op.flags &= ~uint32_t{kDetached};
+  op.memory = static_cast<uint8_t>(random.below(16));
+  op.kind = static_cast<uint8_t>(random.below(12));
+  op.signal = static_cast<uint8_t>(random.below(10));
+  op.of = random.below(workers);
+  op.offset = random.percent(25) ? 0 : 1 + random.below(2520);  // any number of algorithms divides that
+  const unsigned how = random.below(100);
+  if (how < 45) {
+    op.size = random.of({0u, 1u, 2u, 3u, 5u, 7u, 8u, 13u, 16u, 17u});
+  } else if (how < 85) {
+    op.size = random.of({31u, 33u, 64u, 100u, 127u, 255u, 257u, 500u, 513u, 1023u});
+  } else if (how < 98) {
+    op.size = random.of({1025u, 2047u, 2049u, 4097u});
+  } else {
+    op.size = random.of({9001u, 40'001u});
+  }
+  flag(kInPlace, 30);
+  flag(kRepeatable, 15);
+  flag(kFarLayout, 40);
+  flag(kLibrary, 25);
+  flag(kDevices, devices ? 40 : 0);
+}
+
 Program generate(uint64_t seed, unsigned workers) { return Generator(seed, workers).make(); }
 
 std::string text_of(const Program& program) {
@@ -382,6 +392,7 @@ std::string text_of(const Program& program) {
                 static_cast<unsigned long long>(program.seed), program.workers, program.copy_max, program.fragment,
                 program.refuse, static_cast<unsigned long long>(program.budget));
   std::string out = line;
+  if (program.over != Over::engines) out += std::string("; ranks over ") + kOver[static_cast<size_t>(program.over)];
   for (unsigned b = 1; b < program.workers; ++b) {
     for (unsigned a = 0; a < b; ++a) {
       const unsigned pair = pair_of(a, b);
@@ -412,6 +423,7 @@ std::string test_of(const Program& program, const std::string& name) {
                 static_cast<unsigned long long>(program.seed), program.workers, program.copy_max, program.fragment,
                 program.refuse, static_cast<unsigned long long>(program.budget), static_cast<unsigned long long>(program.late));
   out += line;
+  if (program.over != Over::engines) out += std::string("  p.over = Over::") + kOver[static_cast<size_t>(program.over)] + ";\n";
   for (unsigned pair = 0; pair < program.workers * (program.workers - 1u) / 2; ++pair) {
     out += "  p.ways[" + std::to_string(pair) + "] = Way::" + name_of(program.ways[pair]) + ";\n";
   }

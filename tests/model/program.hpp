@@ -89,7 +89,12 @@ enum OpFlag : uint32_t {
   kInPlace = 1u << 23,
   kRepeatable = 1u << 24,
   kDevices = 1u << 25,  // buffers may be devices'
-  kFlagsEnd = 1u << 26,
+  // Of collectives in programs of ranks.
+  kBlocking = 1u << 26,
+  kDirect = 1u << 27,   // blocking, over memory that all map
+  kPlanned = 1u << 28,  // a plan that the host runs, some times
+  kQueued = 1u << 29,
+  kFlagsEnd = 1u << 30,
 };
 
 /// Counters that may start near their wraps: counters.hpp.
@@ -118,8 +123,12 @@ struct Op {
   uint32_t seed = 0;  // of what happens until the next one
 };
 
+/// What programs of ranks go over (ranks.hpp). engines: it is none of those, but goes over the model's network.
+enum class Over : uint8_t { engines, shm, tcp, one_context };
+
 struct Program {
   uint64_t seed = 0;
+  Over over = Over::engines;
   uint8_t workers = 2;
   Way ways[kPairs] = {};     // of the pairs 01 02 12 03 13 23 ...
   uint32_t copy_max = 4096;  // largest frame by copy
@@ -137,6 +146,8 @@ inline unsigned pair_of(unsigned a, unsigned b) {
 }
 
 Program generate(uint64_t seed, unsigned workers = 0);
+/// jobs.hpp says what it makes of the fields that this sets.
+void fill_collective(Op& op, Random& random, unsigned workers, bool devices);
 /// Is the program of this seed one of collectives?
 inline bool is_together(uint64_t seed) { return seed % 8 == 5; }
 /// One line for each operation.

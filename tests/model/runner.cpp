@@ -12,6 +12,7 @@
 #include <new>
 
 #include "base/clock.hpp"
+#include "model/ranks.hpp"
 #include "model/world.hpp"
 
 namespace thalweg::model {
@@ -90,7 +91,8 @@ Outcome run_many(const Runs& runs) {
       begin_patience();
       shared.seed = n == 0 ? runs.first : shared.seed + 1;
       while (runs.together && !is_together(shared.seed)) ++shared.seed;
-      Program program = generate(shared.seed, runs.workers);
+      Program program =
+          runs.ranks ? generate_ranks(shared.seed, runs.workers, runs.queued) : generate(shared.seed, runs.workers);
       program.threads = static_cast<uint8_t>(runs.threads);
       const std::string what = run(program, &shared.coverage);
       ++shared.programs;

@@ -18,6 +18,8 @@ struct Finding {
 struct Runs {
   uint64_t first = 1;     // seed
   bool together = false;  // only programs of collectives, from the first behind `first`
+  bool ranks = false;     // programs of ranks (ranks.hpp)
+  bool queued = false;    // of those: also on queues
   uint64_t programs = 0;  // at most; 0: no limit
   double seconds = 0;     // about; 0: no limit
   unsigned workers = 0;   // 0: 2 to 4

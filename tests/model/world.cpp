@@ -6,11 +6,14 @@
 
 #include "model/counters.hpp"
 #include "model/groups.hpp"
+#include "model/ranks.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::model {
 
-std::string run(const Program& program, Coverage* coverage) { return World(program, coverage).run(); }
+std::string run(const Program& program, Coverage* coverage) {
+  return program.over != Over::engines ? run_ranks(program, coverage) : World(program, coverage).run();
+}
 
 namespace {
 
