@@ -9,7 +9,8 @@ DIR (kept, so that a second run builds less), which is built with assertions. Th
 
 A patch whose second line is "Executable PATH." is searched for by that one, which takes the arguments of tests/model/model;
 one with "Python's model, mode X." by tests/python/model, in at most --python-programs; one with "The model with threads." by
-the model with three threads beside each program, under the thread sanitizer; one with "The model of ranks." by its programs of ranks.
+the model with three threads beside each program, under the thread sanitizer; one with "The model of ranks." by its programs of
+ranks.
 """
 
 import argparse
