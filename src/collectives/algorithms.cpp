@@ -38,6 +38,23 @@ const char* shared_any_order(const Collective& c) {
   return c.direct && c.repeatable ? "its order is not that of non-blocking calls" : shared(c);
 }
 
+const char* kernels(const Collective& c) {
+  if (c.kernel_room == 0) return "for queues alone, of devices that all reach each other's memory";
+  return c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root ? "needs blocks of the same length" : nullptr;
+}
+const char* short_kernels(const Collective& c) {
+  const char* why_not = kernels(c);
+  return why_not == nullptr && c.bytes() > c.kernel_room ? "for shorter blocks" : why_not;
+}
+/// The host combines in other orders.
+const char* kernels_any_order(const Collective& c) {
+  return c.kernel_room != 0 && c.repeatable ? "its order is not that of the host's calls" : kernels(c);
+}
+const char* short_kernels_any_order(const Collective& c) {
+  const char* why_not = kernels_any_order(c);
+  return why_not != nullptr ? why_not : short_kernels(c);
+}
+
 template <uint32_t radix>
 const char* equal_blocks(const Collective& c) {
   if (c.send_counts != nullptr || c.recv_counts != nullptr) return "needs blocks of the same length";
@@ -53,16 +70,21 @@ using Kind = CollectiveKind;
 constexpr Algorithm kAlgorithms[] = {
     {"dissemination", Kind::barrier, always, dissemination_barrier},
     {"direct", Kind::barrier, shared, nullptr},
+    {"ll", Kind::barrier, short_kernels, nullptr, Kernels::ll},
     {"binomial", Kind::broadcast, always, binomial_broadcast},
     {"linear", Kind::broadcast, always, linear_broadcast},
     {"chain", Kind::broadcast, always, chain_broadcast},
     {"scatter_allgather", Kind::broadcast, few_ranks, scatter_allgather_broadcast},
     {"direct", Kind::broadcast, shared, nullptr},
+    {"ll", Kind::broadcast, short_kernels, nullptr, Kernels::ll},
+    {"simple", Kind::broadcast, kernels, nullptr, Kernels::simple},
     {"binomial", Kind::reduce, always, binomial_reduce},
     {"linear", Kind::reduce, always, linear_reduce},
     {"halving_gather", Kind::reduce, always, halving_gather_reduce},
     {"ring_gather", Kind::reduce, any_order, ring_gather_reduce},
     {"direct", Kind::reduce, shared_any_order, nullptr},
+    {"ll", Kind::reduce, short_kernels_any_order, nullptr, Kernels::ll},
+    {"simple", Kind::reduce, kernels_any_order, nullptr, Kernels::simple},
     {"one_shot", Kind::allreduce, always, one_shot_allreduce},
     {"recursive_doubling", Kind::allreduce, always, recursive_doubling_allreduce},
     {"halving_doubling", Kind::allreduce, always, halving_doubling_allreduce},
@@ -72,34 +94,50 @@ constexpr Algorithm kAlgorithms[] = {
     {"hierarchical_ring", Kind::allreduce, hosts_any_order, hierarchical_ring_allreduce},
     {"hierarchical_halving", Kind::allreduce, hosts, hierarchical_halving_allreduce},
     {"direct", Kind::allreduce, shared_any_order, nullptr},
+    {"ll", Kind::allreduce, short_kernels_any_order, nullptr, Kernels::ll},
+    {"simple", Kind::allreduce, kernels_any_order, nullptr, Kernels::simple},
     {"linear", Kind::reduce_scatter, always, direct_reduce_scatter_all},
     {"pairwise", Kind::reduce_scatter, any_order, pairwise_reduce_scatter},
     {"halving", Kind::reduce_scatter, any_order, halving_reduce_scatter},
     {"ring", Kind::reduce_scatter, any_order, ring_reduce_scatter_all},
     {"direct", Kind::reduce_scatter, shared_any_order, nullptr},
+    {"ll", Kind::reduce_scatter, short_kernels_any_order, nullptr, Kernels::ll},
+    {"simple", Kind::reduce_scatter, kernels_any_order, nullptr, Kernels::simple},
     {"bruck", Kind::allgather, always, bruck_allgather},
     {"linear", Kind::allgather, always, direct_allgather_all},
     {"recursive_doubling", Kind::allgather, power_of_two_only, recursive_doubling_allgather},
     {"ring", Kind::allgather, always, ring_allgather_all},
     {"direct", Kind::allgather, shared, nullptr},
+    {"ll", Kind::allgather, short_kernels, nullptr, Kernels::ll},
+    {"simple", Kind::allgather, kernels, nullptr, Kernels::simple},
     {"linear", Kind::gather, always, linear_gather},
     {"binomial", Kind::gather, counts_everywhere, binomial_gather},
     {"direct", Kind::gather, shared, nullptr},
+    {"ll", Kind::gather, short_kernels, nullptr, Kernels::ll},
+    {"simple", Kind::gather, kernels, nullptr, Kernels::simple},
     {"linear", Kind::scatter, always, linear_scatter},
     {"binomial", Kind::scatter, counts_everywhere, binomial_scatter},
     {"direct", Kind::scatter, shared, nullptr},
+    {"ll", Kind::scatter, short_kernels, nullptr, Kernels::ll},
+    {"simple", Kind::scatter, kernels, nullptr, Kernels::simple},
     {"linear", Kind::alltoall, always, linear_alltoall},
     {"pairwise", Kind::alltoall, always, pairwise_alltoall},
     {"bruck", Kind::alltoall, equal_blocks<2>, bruck<2>},
     {"bruck4", Kind::alltoall, equal_blocks<4>, bruck<4>},
     {"bruck8", Kind::alltoall, equal_blocks<8>, bruck<8>},
     {"direct", Kind::alltoall, shared, nullptr},
+    {"ll", Kind::alltoall, short_kernels, nullptr, Kernels::ll},
+    {"simple", Kind::alltoall, kernels, nullptr, Kernels::simple},
     {"recursive_doubling", Kind::scan, always, recursive_doubling_scan},
     {"chain", Kind::scan, always, chain_scan},
     {"direct", Kind::scan, shared_any_order, nullptr},
+    {"ll", Kind::scan, short_kernels_any_order, nullptr, Kernels::ll},
+    {"simple", Kind::scan, kernels_any_order, nullptr, Kernels::simple},
     {"recursive_doubling", Kind::exclusive_scan, always, recursive_doubling_scan},
     {"chain", Kind::exclusive_scan, always, chain_scan},
     {"direct", Kind::exclusive_scan, shared_any_order, nullptr},
+    {"ll", Kind::exclusive_scan, short_kernels_any_order, nullptr, Kernels::ll},
+    {"simple", Kind::exclusive_scan, kernels_any_order, nullptr, Kernels::simple},
 };
 static_assert(std::ranges::is_sorted(kAlgorithms, {}, &Algorithm::kind));
 

@@ -7,12 +7,16 @@
 
 namespace thalweg::impl {
 
+/// Which protocol of one kernel on each device (devices/program/exchange.hpp); none: no kernel.
+enum class Kernels : uint8_t { none, ll, simple };
+
 struct Algorithm {
   const char* name;
   CollectiveKind kind;
   /// Null: it can do this one; on all ranks or on none.
   const char* (*why_not)(const Collective&);
-  void (*write)(const Collective&, Schedule*);  // null: it has no schedule, but is run by DirectRun
+  void (*write)(const Collective&, Schedule*);  // null: it has no schedule, but is run by DirectRun, or by kernels
+  Kernels kernels = Kernels::none;
   bool applies(const Collective& collective) const { return why_not(collective) == nullptr; }
 };
 

@@ -89,7 +89,9 @@ uint64_t planned_chunk(const Collective& what) {
   return std::max(what.chunk, what.bytes() / kMostChunks * (by_rank ? what.size : 1));
 }
 
-Status prepare(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+}  // namespace
+
+Status prepare_task(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
   if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
@@ -99,10 +101,8 @@ Status prepare(Collectives& all, Call& call, const tw_collective_options& option
   return TW_OK;
 }
 
-}  // namespace
-
 Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
-  if (Status s = prepare(all, call, options, task); is_error(s)) return s;
+  if (Status s = prepare_task(all, call, options, task); is_error(s)) return s;
   call.what.chunk = planned_chunk(call.what);
   return all.schedules().find(call.what, options.algorithm, &task->schedule);
 }
@@ -203,7 +203,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
-    if (Status s = prepare(*all, call, options, &task); is_error(s)) return s;
+    if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
   }
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;

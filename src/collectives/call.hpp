@@ -3,6 +3,7 @@
 #pragma once
 #include <thalweg/collectives.h>
 
+#include <memory>
 #include <vector>
 
 #include "collectives/buffers.hpp"
@@ -46,11 +47,19 @@ struct Call {
 Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out);
 
 class Collectives;
+class DeviceArea;
 struct CollectiveTask;  // run.hpp
+struct ExchangeStep;
 /// What does not depend on the buffers.
 Status check_call(const tw_group& group, const Call& call, const tw_collective_options& options);
 /// The rest for a plan, whose steps are not many; and finds the schedule. Not the scratch memory. Under the engine's lock.
 Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task);
+
+/// Where kernels of all ranks do it: what the step of a plan needs. *out stays null: resolve_planned() it. (device_exchange.cpp)
+Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options,
+                        std::shared_ptr<const ExchangeStep>* out);
+/// What depends on the buffers and the rank. Under the engine's lock.
+Status prepare_task(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task);
 
 /// What steps read and write, and call.what.in_place; refuses what makes no sense. (call_buffers.cpp)
 Status bind_buffers(const tw_group& group, Call& call, Bound* out);

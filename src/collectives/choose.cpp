@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/choose.hpp"
 
+#include <algorithm>
+
 namespace thalweg::impl {
 namespace {
 
 /// A later one of the table, which does more for the same, has to be that much faster: predictions are not that good.
 constexpr double kFaster = 0.97;
+
+/// Where kernels do it, what takes steps of a plan is not looked at. Repeatable reductions, and blocks of several lengths, are not
+/// the kernels'.
+bool in_steps(const Algorithm& algorithm, const Collective& c) {
+  const auto is_kernel = [&](const Algorithm& each) { return each.kernels != Kernels::none && each.applies(c); };
+  return algorithm.kernels == Kernels::none && std::ranges::any_of(algorithms_of(c.kind), is_kernel);
+}
 
 }  // namespace
 
@@ -15,6 +24,7 @@ std::vector<Candidate> candidates(const Collective& c, const CollectiveCosts& me
   size_t best = SIZE_MAX;
   for (const Algorithm& algorithm : algorithms_of(c.kind)) {
     Candidate& each = all.emplace_back(Candidate{&algorithm, algorithm.why_not(c)});
+    if (each.why_not == nullptr && in_steps(algorithm, c)) each.why_not = "one kernel does it in fewer hops";
     if (each.why_not != nullptr) continue;
     each.ns = predicted_ns(algorithm, c, costs);
     if (best == SIZE_MAX || each.ns < kFaster * all[best].ns) best = all.size() - 1;

@@ -27,6 +27,7 @@ CollectiveCosts costs_of(const tw_group& group) {
 Collectives::Collectives(tw_group& group) : group_(group), schedules_(costs_of(group)) {}
 
 Collectives::~Collectives() {
+  if (device_ != nullptr) device_->end();
   const Engine::Guard guard(engine());
   for (GroupListener* listener : {listener_, drain_}) {
     if (listener != nullptr) listener->close();
@@ -65,6 +66,13 @@ Status Collectives::find_direct(uint64_t limit_ns) {
   if (Status s = DirectArea::agree(*this, limit_ns, &made, &why_not_direct_); is_error(s)) return s;
   const Engine::Guard guard(engine());
   direct_ = std::move(made);
+  return TW_OK;
+}
+
+Status Collectives::find_device(Executor& by) {
+  if (device_ != nullptr || !why_no_device_.empty()) return TW_OK;
+  if (Status s = DeviceArea::agree(group_, by, &device_, &why_no_device_); is_error(s)) return s;
+  if (device_ != nullptr) device_->set_costs(&schedules_.costs());
   return TW_OK;
 }
 

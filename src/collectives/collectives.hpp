@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/buffers.hpp"
+#include "collectives/device_area.hpp"
 #include "collectives/device_reduce.hpp"
 #include "collectives/direct_area.hpp"
 #include "collectives/group_wire.hpp"
@@ -45,6 +46,11 @@ class Collectives {
   /// Blocking collectives may go over memory that all ranks map (direct_area.hpp). The first ones that may, find out, together: that
   /// is tried once. Under no lock.
   Status find_direct(uint64_t limit_ns);
+  /// The same of what they call on queues.
+  Status find_device(Executor& by);
+  bool device_tried() const { return device_ != nullptr || !why_no_device_.empty(); }
+  const std::shared_ptr<DeviceArea>& device() const { return device_; }
+  const std::string& why_no_device() const { return why_no_device_; }
   DirectArea* direct() { return direct_.get(); }
   const std::string& why_not_direct() const { return why_not_direct_; }
 
@@ -82,6 +88,8 @@ class Collectives {
   std::vector<CollectiveRun*> idle_, under_way_;
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
+  std::shared_ptr<DeviceArea> device_;
+  std::string why_no_device_;  // empty: not tried yet
   std::unique_ptr<DirectArea> direct_;
   std::string why_not_direct_;                                                                   // empty: not tried yet
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way

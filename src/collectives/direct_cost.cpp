@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a collective takes over memory that all ranks map (direct_run.hpp).
+// How long a collective takes over memory that all ranks map (direct_run.hpp), and by kernels that store into it.
 #include "collectives/estimate.hpp"
 
 namespace thalweg::impl {
@@ -38,6 +38,13 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
   const double turns = 1 + copied / static_cast<double>(kStep);
   return turns * costs.message_ns * (0.25 + ranks / 64) +
          kInCache * (copied * costs.copy_byte_ns + combined * costs.reduce_byte_ns);
+}
+
+double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& costs) {
+  const double ranks = c.size, bytes = static_cast<double>(c.bytes());
+  if (kernels == Kernels::ll) return costs.ll_ns + (ranks - 1) * bytes * costs.ll_byte_ns;
+  if (c.kind == CollectiveKind::allreduce) return costs.two_phases_ns + 2 * (ranks - 1) / ranks * bytes * costs.simple_byte_ns;
+  return costs.one_phase_ns + (ranks - 1) * bytes * costs.simple_byte_ns;
 }
 
 }  // namespace thalweg::impl

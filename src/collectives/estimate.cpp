@@ -258,6 +258,7 @@ Collective with_equal_blocks(Collective c) {
 
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs) {
   Collective c = as_all_see_it(collective);
+  if (algorithm.kernels != Kernels::none) return kernel_ns(algorithm.kernels, c, costs);
   if (algorithm.write == nullptr) return direct_ns(c, costs);
   const bool alike = !has_root(c.kind) && c.kind != CollectiveKind::scan && c.kind != CollectiveKind::exclusive_scan;
   if (!alike || c.size <= (c.ranks_per_host == 0 ? kFewRanks : kFewOfHosts)) return Model(algorithm, c, costs).all_ranks();

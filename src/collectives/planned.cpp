@@ -194,6 +194,40 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
   return TW_OK;
 }
 
+// ------------------------------------------------------------------------------------------------ by kernels
+
+/// Of the group's first collective on queues: whether these are of devices that reach each other.
+Status find_device(tw_queue& queue, tw_group& group, const Call& call) {
+  if (queue.queue->capture_state() != CaptureState::none)
+    return fail(TW_ERR_INVALID, "%s: the group's first collective on a queue cannot be captured: call it once before the capture",
+                call.name);
+  Collectives* all = nullptr;
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
+    if (Status s = all->check(); is_error(s)) return s;
+  }
+  return all->find_device(queue.executor);
+}
+
+/// The call as one step, where kernels do it.
+Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added) {
+  std::shared_ptr<const ExchangeStep> exchange;
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = group.collectives->check(); is_error(s)) return s;
+    if (Status s = resolve_exchange(*group.collectives, call, options, &exchange); is_error(s)) return s;
+  }
+  *added = exchange != nullptr;
+  if (exchange == nullptr) return TW_OK;
+  PlanStep step;
+  step.op.verb = Verb::collective;
+  step.op.length = exchange->what.bytes;
+  step.of = call.name;
+  step.exchange = std::move(exchange);
+  return plan.add(std::move(step), kOpDefaults, nullptr);
+}
+
 // ------------------------------------------------------------------------------------------------ kept by a queue
 
 void append(std::string& key, const void* bytes, size_t length) { key.append(static_cast<const char*>(bytes), length); }
@@ -240,6 +274,9 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (options.after_count != 0)
     return fail(TW_ERR_INVALID, "%s: a queue keeps its order by itself: name no after_steps", call.name);
+  if (group.collectives == nullptr || !group.collectives->device_tried()) {
+    if (Status s = find_device(queue, group, call); is_error(s)) return s;
+  }
   std::string key = called_alike(group, call, options);
   const uint64_t first_channel = kOnQueue | channels(hash_of(key));
   key += '\0';
@@ -251,8 +288,16 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
     append(key, counts->offsets);
   }
   tw_plan* plan = nullptr;
-  const auto fill = [&](tw_plan& made) { return add(made, group, call, options, &first_channel, nullptr); };
+  const std::shared_ptr<DeviceArea>& area = group.collectives->device();
+  bool by_kernel = false;
+  const auto fill = [&](tw_plan& made) {
+    if (Status s = add_exchange(made, group, call, options, &by_kernel); is_error(s) || by_kernel) return s;
+    return add(made, group, call, options, &first_channel, nullptr);
+  };
   if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
+  if (area != nullptr) {
+    if (Status s = area->order(queue); is_error(s)) return s;
+  }
   return plan->trigger(&queue);
 }
 

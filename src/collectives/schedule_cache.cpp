@@ -20,7 +20,7 @@ uint64_t shared_count(const Collective& what) { return what.counts_at_root ? kRo
 
 uint8_t bits_of(const Collective& what) {
   return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
-                              what.direct << 4);
+                              what.direct << 4 | (what.kernel_room != 0) << 5);
 }
 
 }  // namespace
@@ -51,13 +51,21 @@ Status ScheduleCache::pick(const Collective& what, const char* name, const Algor
   return TW_OK;
 }
 
+Status ScheduleCache::choose_kernels(const Collective& what, const char* name, Kernels* out) {
+  const Algorithm* algorithm = nullptr;
+  if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
+  *out = algorithm->kernels;
+  return TW_OK;
+}
+
 Status ScheduleCache::explain(const Collective& what, const char* name, std::string* text) {
   const Algorithm* algorithm = nullptr;
   if (Status s = pick(what, name, &algorithm); is_error(s)) return s;
   *text += candidates_text(what, costs_, algorithm);
   *text += std::string("chosen: ") + algorithm->name;
   if (algorithm->write == nullptr) {
-    *text += ", over memory that all ranks map, without messages\n";
+    *text += algorithm->kernels != Kernels::none ? ", one kernel on each device\n"
+                                                 : ", over memory that all ranks map, without messages\n";
     return TW_OK;
   }
   Schedule schedule;

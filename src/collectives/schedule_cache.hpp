@@ -16,6 +16,10 @@ class ScheduleCache {
   explicit ScheduleCache(const CollectiveCosts& costs) : costs_(costs) {}
   /// algorithm null: chosen, the same on all ranks. *out stays null: the algorithm has no schedule.
   Status find(const Collective& what, const char* algorithm, std::shared_ptr<const PreparedSchedule>* out);
+  /// From now on; before the first choice of kernels.
+  CollectiveCosts& costs() { return costs_; }
+  /// The same where kernels may do it: by which of their protocols; none: find() has the schedule.
+  Status choose_kernels(const Collective& what, const char* algorithm, Kernels* out);
   /// Adds the candidates, and this rank's schedule by the one that find() takes.
   Status explain(const Collective& what, const char* algorithm, std::string* text);
 
@@ -27,7 +31,7 @@ class ScheduleCache {
   Status pick(const Collective& what, const char* name, const Algorithm** out);
 
   static constexpr size_t kMost = 256;
-  const CollectiveCosts costs_;
+  CollectiveCosts costs_;
   std::map<Choice, const Algorithm*> choices_;
   Choice last_choice_{};
   const Algorithm* last_ = nullptr;  // without a schedule: those take less than the look-up

@@ -82,9 +82,19 @@ uint32_t threads_for(uint64_t share, bool scattered) {
   return static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(share / (scattered ? 8 : 32), kWarp, kMostThreads)));
 }
 
+/// `blocks` and `compare` of the step: those of its kernel, the same on all ranks.
+Status arrange_exchange(std::span<Step> steps, ProgramShape* out) {
+  if (steps.size() != 1) return fail(TW_ERR_UNSUPPORTED, "an exchange is a program of its own");
+  *out = ProgramShape{};
+  out->blocks = steps[0].blocks;
+  out->threads = steps[0].compare;
+  return TW_OK;
+}
+
 }  // namespace
 
 Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t blocks, ProgramShape* out) {
+  if (!steps.empty() && steps[0].kind == StepKind::exchange) return arrange_exchange(steps, out);
   if (steps.size() > kMostSteps) return fail(TW_ERR_UNSUPPORTED, "a program has at most %u steps; make several", kMostSteps);
   uint64_t bytes = 0;
   bool small_rows = false;

@@ -23,6 +23,11 @@ std::string tables_of(const PlanStep& step, const Resolved& how) {
   return text;
 }
 
+std::string kernel_of(const ExchangeStep& step) {
+  return std::string("one kernel on each device, protocol ") + (step.what.low_latency != 0 ? "LL, " : "Simple, ") +
+         std::to_string(step.blocks) + " blocks of " + std::to_string(step.what.threads) + " threads";
+}
+
 bool moves(const PlanStep& step) {
   const bool data = step.op.verb == Verb::send || step.op.verb == Verb::put || step.op.verb == Verb::get;
   return (data || step.op.verb == Verb::atomic) && step.op.length != 0;
@@ -47,7 +52,7 @@ std::string tw_plan::explain() const {
       continue;
     }
     const Resolved& how = resolved_[i];
-    text += how.proxied ? "by the host: " + how.why : std::string("mapped");
+    text += how.proxied ? "by the host: " + how.why : step.exchange != nullptr ? kernel_of(*step.exchange) : "mapped";
     const Way way = way_of_step(executor_->device() != nullptr, step.op.verb == Verb::get);
     if (moves(step) && !how.proxied) text += std::string(", way: ") + name_of(way);
     text += "\n";

@@ -17,7 +17,17 @@ Status PlanFailure::allocate(Executor& executor, size_t steps) {
   return status;
 }
 
+/// A program that has one has nothing else.
+ExchangeArea* PlanFailure::area() const {
+  return list_.empty() || list_[0].exchange == nullptr ? nullptr : list_[0].exchange->area.get();
+}
+
+void PlanFailure::watch_ranks() {
+  if (ExchangeArea* const ranks = area(); ranks != nullptr) ranks->watch(abort_word_);
+}
+
 void PlanFailure::release() {
+  if (ExchangeArea* const ranks = area(); ranks != nullptr && abort_word_ != nullptr) ranks->unwatch(abort_word_);
   if (executor_ != nullptr) executor_->pinned().free(pinned_, pinned_length_);
   pinned_ = 0;
   record_ = nullptr;
@@ -42,6 +52,12 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
     std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(id));
     text += peer;
   }
+  if (step.exchange != nullptr && code == TW_ERR_BUSY)
+    return text + " of " + step.of + ": another one of the group was still running on another queue: order them, or duplicate the group";
+  if (step.exchange != nullptr && code == TW_ERR_TIMED_OUT)
+    return text + " of " + step.of + ": rank " + std::to_string(failure.found) + " did not come in time (run " +
+           std::to_string(failure.expected) + "). Make another group";
+  if (step.exchange != nullptr) return text + " of " + step.of + ": " + status_name(code);
   if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
   const bool waited = code == TW_ERR_TIMED_OUT;
   text += waited ? ": nothing came in time" : std::string(": ") + status_name(code);
@@ -55,7 +71,8 @@ std::string PlanFailure::why(Status code, bool recorded) {
   if (said_code_ == code) return said_;
   said_code_ = code;
   const bool by_channel = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE))) == code;
-  const std::string because = by_channel ? channel_why_ : "";
+  std::string because = by_channel ? channel_why_ : "";
+  if (ExchangeArea* const ranks = area(); by_channel && ranks != nullptr && is_error(ranks->check())) because = last_error();
   if (!proxy_why_.empty()) return said_ = proxy_why_;
   if (!because.empty() && (!recorded || code == TW_ERR_CLOSED)) return said_ = because;
   return said_ = text_of(*record_) + (because.empty() ? "" : " (" + because + ")");
@@ -69,6 +86,7 @@ Status PlanFailure::now() {
   if (!recorded) code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
   if (!is_error(code)) return TW_OK;
   const std::string text = why(code, recorded);
+  if (ExchangeArea* const ranks = area(); ranks != nullptr) ranks->fail(code, text);
   if (code != TW_ERR_BUSY) channels_.fail_ends(code, "a plan at the peer failed: " + text);  // the peers' waits end too
   return fail(code, "%s", text.c_str());
 }

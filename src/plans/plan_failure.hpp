@@ -36,6 +36,8 @@ class PlanFailure {
   void tell();
   /// Has a run failed? Of a plan that is prepared.
   bool any() const { return recorded() || __atomic_load_n(abort_word_, __ATOMIC_ACQUIRE) != 0; }
+  /// From now on the loss of a rank ends what a kernel of a group's waits for, until release().
+  void watch_ranks();
   /// By a step's own record.
   bool recorded() const { return __atomic_load_n(&record_->code, __ATOMIC_ACQUIRE) != 0; }
 
@@ -46,6 +48,7 @@ class PlanFailure {
 
  private:
   std::string why(Status code, bool recorded);
+  ExchangeArea* area() const;
 
   const PlanList& list_;
   const ResolvedSteps& resolved_;

@@ -10,6 +10,7 @@
 
 #include "core/endpoint.hpp"
 #include "memory/layout.hpp"
+#include "plans/exchange_step.hpp"
 #include "protocols/operation.hpp"
 
 namespace thalweg::impl {
@@ -35,6 +36,7 @@ struct PlanStep {
   std::string of;               // of a collective: "tw_allreduce, rank 3"; empty: the user's own
   std::vector<ReduceSource> sources;
   std::vector<uint32_t> after;
+  std::shared_ptr<const ExchangeStep> exchange;  // collective
 
   uint64_t address() const { return reinterpret_cast<uint64_t>(op.address); }
   uint64_t there() const {  // the other local buffer

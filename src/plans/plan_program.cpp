@@ -77,6 +77,11 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
       made.operand2 = step.op.compare;
       made.result = reinterpret_cast<device::u64*>(step.op.result);
       break;
+    case Verb::collective:
+      made.kind = StepKind::exchange;
+      made.blocks = step.exchange->blocks;
+      made.compare = step.exchange->what.threads;
+      break;
     case Verb::reduce:
       made.kind = StepKind::reduce;
       made.bytes = step.op.length;
@@ -164,6 +169,7 @@ ProgramRun PlanProgram::run() const {
   run.placed = placed_;
   run.state = state_;
   run.shape = shape_;
+  if (list_[0].exchange != nullptr) run.exchange = &list_[0].exchange->what;
   return run;
 }
 

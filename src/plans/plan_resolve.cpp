@@ -156,11 +156,30 @@ Status ResolvedSteps::resolve_reduce(const PlanStep& step, Resolved& out) {
   return executor_->store(out.source_table, addresses.data(), bytes);
 }
 
+Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
+  const ExchangeStep& exchange = *step.exchange;
+  if (Status s = exchange.area->check(); is_error(s)) return s;
+  if (executor_->device() != &exchange.area->device())
+    return fail(TW_ERR_INVALID, "the group's kernels run on another device than %s", executor_->name().c_str());
+  const std::pair<uint64_t, uint64_t> sides[] = {{exchange.what.input, exchange.input_bytes},
+                                                 {exchange.what.output, exchange.output_bytes}};
+  for (size_t i = 0; i < 2; ++i) {
+    if (sides[i].second == 0) continue;
+    const Status status = executor_->admit(sides[i].first, sides[i].second, {}, i == 0 ? &out.local : &out.target);
+    if (!is_error(status)) continue;
+    const std::string why = last_error();
+    return fail(status, "%s; use memory of the device, pinned or library memory; or, on all ranks, name an algorithm of several steps",
+                why.c_str());
+  }
+  return TW_OK;
+}
+
 Status ResolvedSteps::resolve_step(size_t index) {
   const PlanStep& step = list_[index];
   Resolved& out = resolved_[index];
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
+  if (step.op.verb == Verb::collective) return resolve_exchange(step, out);
   if (step.op.verb == Verb::wait) return resolve_wait(step, out);
   if (step.op.verb == Verb::reduce) return step.op.length != 0 ? resolve_reduce(step, out) : Status{TW_OK};
   if (step.op.remote != nullptr || step.op.signal != nullptr) {

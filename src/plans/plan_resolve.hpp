@@ -66,6 +66,7 @@ class ResolvedSteps {
   Status resolve_remote(const PlanStep& step, Resolved& out);
   Status admit_buffer(const PlanStep& step, Resolved& out);
   Status resolve_wait(const PlanStep& step, Resolved& out);
+  Status resolve_exchange(const PlanStep& step, Resolved& out);
   Status resolve_reduce(const PlanStep& step, Resolved& out);
   Status reach_now(RemoteRegion& region, bool changes, const Deadline& deadline, Reached* out);
   Status make_side(Resolved& out, uint64_t address, const Layout* layout, uint64_t length, device::Side* side);

@@ -51,6 +51,18 @@ void register_queue(tw_queue* queue) {
   queues().all.insert(queue);
 }
 
+Status come_behind(tw_queue& queue, const tw_queue* other) {
+  const std::lock_guard lock(queues().mutex);
+  for (tw_queue* known : queues().all) {
+    if (known != other || known->queue->capture_state() != CaptureState::none) continue;
+    std::unique_ptr<Event> event;
+    if (Status s = queue.executor.device()->make_event(&event); is_error(s)) return s;
+    if (Status s = known->queue->record(*event); is_error(s)) return s;
+    return queue.queue->wait_event(*event);
+  }
+  return TW_OK;
+}
+
 /// A wrapper may go with its last plan, so it is asked under the lock; a user's queue may be preparing, and wait for its peer.
 Status check_stream(const void* stream) {
   std::vector<tw_queue*> same;

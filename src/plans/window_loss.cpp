@@ -31,10 +31,21 @@ void LossBoard::forget_words() {
   words_.clear();
 }
 
+void LossBoard::forget_word(uint64_t* word) {
+  const std::lock_guard lock(mutex_);
+  std::erase(words_, word);
+}
+
 Status LossBoard::check() {
   const std::lock_guard lock(mutex_);
   if (status_ == TW_OK) return TW_OK;
   return fail(status_, "the window has lost rank %u: %s; end it with tw_window_destroy", rank_, why_.c_str());
+}
+
+Status LossBoard::check_rank() {
+  const std::lock_guard lock(mutex_);
+  if (status_ == TW_OK) return TW_OK;
+  return fail(status_, "rank %u is lost: %s", rank_, why_.c_str());
 }
 
 }  // namespace thalweg::impl

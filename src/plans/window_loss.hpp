@@ -19,8 +19,11 @@ class LossBoard {
   /// `word` is set at a loss, at once when there was one, until forget_words().
   void add_word(uint64_t* word);
   void forget_words();
+  void forget_word(uint64_t* word);
   /// TW_OK, or how the first one was lost, with a text.
   Status check();
+  /// The same, with a text of the rank alone.
+  Status check_rank();
 
  private:
   std::mutex mutex_;

@@ -62,8 +62,30 @@ bool sums_are_right(Rank& rank) {
   return true;
 }
 
+/// The same on a queue, by kernels.
+tw_status until_it_fails_on_a_queue(Rank& rank, const char* algorithm) {
+  const std::string place = "emulated:" + std::to_string(tw_group_rank(rank.group) % 2);
+  tw_memory_options where = TW_MEMORY_OPTIONS_INIT;
+  where.place = place.c_str();
+  tw_memory* memory = nullptr;
+  tw_queue* queue = nullptr;
+  tw_context* const context = tw_group_context(rank.group);
+  tw_status status = tw_memory_allocate(context, 8'000, &where, &memory);
+  if (status == TW_OK) status = tw_queue_create(context, place.c_str(), nullptr, &queue);
+  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+  options.algorithm = algorithm;
+  for (int i = 0; i < 1'000'000 && status == TW_OK; ++i) {
+    status = tw_allreduce_on(queue, rank.group, TW_IN_PLACE, tw_memory_address(memory), 1'000, TW_TYPE_INT64, TW_REDUCE_MAX,
+                             &options);
+    if (status == TW_OK) status = tw_queue_synchronize(queue);
+    if (status == TW_OK) status = tw_queue_check(queue);
+  }
+  return status;
+}
+
 /// One collective after the other, of this kind, until one fails. Its status; TW_OK: none has, for long.
 tw_status until_it_fails(Rank& rank, uint32_t kind) {
+  if (kind >= 5) return until_it_fails_on_a_queue(rank, kind == 5 ? "ll" : "simple");
   std::vector<int64_t> in(60'000 * kRanks, 1), out(in.size());
   const size_t whole = in.size(), part = whole / kRanks;
   tw_status status = TW_OK;
@@ -105,6 +127,7 @@ const Role kMember("collectives member", [](Pipe& pipe) {
 using Place = std::tuple<const char*, uint32_t>;
 class CollectivesBetween : public testing::TestWithParam<Place> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, CollectivesBetween, testing::Combine(testing::Values("shm", "tcp"), testing::Range(0u, 5u)));
+INSTANTIATE_TEST_SUITE_P(OnQueues, CollectivesBetween, testing::Combine(testing::Values("shm"), testing::Values(5u, 6u)));
 
 TEST_P(CollectivesBetween, AKilledRankIsNamedToAll) {
   const auto [transport, kind] = GetParam();
@@ -113,7 +136,8 @@ TEST_P(CollectivesBetween, AKilledRankIsNamedToAll) {
   const auto environment = [&](uint32_t rank) {
     return std::vector<std::string>{"GROUP_RANK=" + std::to_string(rank),
                                     std::string("GROUP_STORE=file:") + directory + "/store",
-                                    std::string("GROUP_TRANSPORT=") + transport, "GROUP_KIND=" + std::to_string(kind)};
+                                    std::string("GROUP_TRANSPORT=") + transport, "GROUP_KIND=" + std::to_string(kind),
+                                    "THALWEG_EMULATED=devices=2"};
   };
   std::vector<std::unique_ptr<Child>> children;
   for (uint32_t i = 0; i < kRanks; ++i) children.push_back(std::make_unique<Child>("collectives member", environment(i)));

@@ -46,6 +46,8 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_specialised_take_list_placed",
                                                                                      "thalweg_reduce_large",
                                                                                      "thalweg_reduce_placed",
+                                                                                     "thalweg_exchange_ll",
+                                                                                     "thalweg_exchange_simple",
                                                                                      "thalweg_persistent"};
 
 }  // namespace

@@ -55,6 +55,8 @@ enum class KernelName : uint8_t {
   specialised_take_list_placed,
   reduce_large,  // programs that reduce
   reduce_placed,
+  exchange_ll,  // programs that are an exchange
+  exchange_simple,
   persistent,
   count_
 };

@@ -10,7 +10,7 @@ namespace {
 
 using namespace kernels;
 
-constexpr unsigned kEarlyThreads = 512;
+constexpr unsigned kEarlyThreads = 512, kEarlyBlocks = 16;  // a kernel that may begin before the one ahead has ended
 
 static_assert(std::size(LargeProgram().steps) == kInlineSteps && std::size(LargeProgram().after) == kInlineAfter);
 
@@ -60,6 +60,7 @@ Status CudaQueue::run(const ProgramRun& program) {
   const Current current(driver(), context_, ready());
   const Relaxed relaxed(driver(), current.status());
   if (is_error(current.status())) return current.status();
+  if (program.exchange != nullptr) return run_exchange(program);
   const auto* const placed = reinterpret_cast<const device::Step*>(program.placed);
   const ProgramShape& shape = program.shape;
   const ProgramArguments common{
@@ -69,26 +70,38 @@ Status CudaQueue::run(const ProgramRun& program) {
       shape.item,
       shape.specialised,
       reinterpret_cast<const unsigned*>(placed + program.steps.size()) + program.after.size()};
+  const bool small = shape.specialised.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
   if (!shape.reduces && fits(static_cast<SmallProgram*>(nullptr), program))
-    return launch_program(kernel_for(shape, 0), shape, inlined<kSmallSteps, kSmallAfter>(common, program));
+    return launch_program(kernel_for(shape, 0), shape, small, inlined<kSmallSteps, kSmallAfter>(common, program));
   if (fits(static_cast<LargeProgram*>(nullptr), program))
-    return launch_program(kernel_for(shape, 1), shape, inlined<kInlineSteps, kInlineAfter>(common, program));
+    return launch_program(kernel_for(shape, 1), shape, small, inlined<kInlineSteps, kInlineAfter>(common, program));
   if (placed == nullptr)
     return fail(TW_ERR_INVALID, "a program of %zu steps must be placed where the device reads it", program.steps.size());
-  return launch_program(kernel_for(shape, 2), shape, common);
+  return launch_program(kernel_for(shape, 2), shape, small, common);
+}
+
+Status CudaQueue::run_exchange(const ProgramRun& program) {
+  const kernels::ExchangeArguments arguments{
+      {nullptr, static_cast<unsigned>(program.steps.size()), nullptr, reinterpret_cast<device::ProgramState*>(program.state),
+       program.guard},
+      program.shape.blocks,
+      0,
+      *program.exchange};
+  const bool low_latency = program.exchange->low_latency != 0;
+  return launch_program(low_latency ? KernelName::exchange_ll : KernelName::exchange_simple, program.shape,
+                        low_latency && program.shape.blocks <= kEarlyBlocks, arguments);
 }
 
 template <class Arguments>
-Status CudaQueue::launch_program(KernelName name, const ProgramShape& shape, const Arguments& arguments) {
+Status CudaQueue::launch_program(KernelName name, const ProgramShape& shape, bool early_start, const Arguments& arguments) {
   CuFunction function = nullptr;
   if (Status s = device_.backend().kernels().get(name, &function); is_error(s)) return s;
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
   // Only what is small: it sits on a multiprocessor while it waits for the kernel before it.
   LaunchAttribute early{kProgrammaticSerialization, 0, {}};
   early.allowed = 1;
-  const bool small = shape.specialised.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
   const LaunchConfig config{
-      shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, &early, small && device_.starts_early() ? 1u : 0u};
+      shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, &early, early_start && device_.starts_early() ? 1u : 0u};
   return check(driver().LaunchKernelEx(&config, function, parameters, nullptr), "launching a program");
 }
 

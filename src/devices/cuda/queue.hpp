@@ -48,7 +48,8 @@ class CudaQueue final : public Queue {
   Status launch_one(const PersistentKernel& kernel);
   Status launch_one(const WaitAheadKernel& kernel);
   template <class Arguments>
-  Status launch_program(KernelName name, const ProgramShape& shape, const Arguments& arguments);
+  Status launch_program(KernelName name, const ProgramShape& shape, bool early_start, const Arguments& arguments);
+  Status run_exchange(const ProgramRun& program);
   Status signal_alone(const SignalAfter& signal, uint64_t status);
   uint64_t counter_now();
   friend class CudaGraph;

@@ -53,6 +53,7 @@ class Machine {
   void put(T* to, const T* from, u64 count) const {
     if (std::byte* at = memory_->find(to, count * sizeof(T)); at != nullptr)
       memory_->stores.store(at, reinterpret_cast<const std::byte*>(from), count * sizeof(T));
+    bound();
   }
 
   u64 load(const u64* word) const {
@@ -110,9 +111,25 @@ class Machine {
   T compare_swap(T* word, T expected, T desired) const {
     return on(word, [=](T* at) { return direct().compare_swap(at, expected, desired); });
   }
+  device::Word16 load16(const device::Word16* from) const {
+    const std::byte* const at = memory_->find(from, sizeof *from);
+    return at == nullptr ? device::Word16{} : direct().load16(reinterpret_cast<const device::Word16*>(at));
+  }
+  /// What was stored last shows first: the lower half.
+  void store16(device::Word16* to, device::Word16 value) const {
+    auto* const words = reinterpret_cast<u64*>(to);
+    store(words + 1, value.high);
+    store(words, value.low);
+    bound();
+  }
   u64 nanoseconds() const { return direct().nanoseconds(); }
 
  private:
+  static constexpr size_t kMostPending = 64;
+  /// Of what is stored in many pieces: to look through more of them takes too long.
+  void bound() const {
+    if (memory_->stores.count() > kMostPending) memory_->stores.settle();
+  }
   /// For what is not delayed: loads and atomic operations.
   static device::DirectMachine direct() { return {}; }
   /// work(where the word is); 0 where there is none.

@@ -67,7 +67,8 @@ class BlocksRun {
     std::shuffle(waiting_.begin(), waiting_.end(), order_);
     for (auto at = waiting_.begin(); at != waiting_.end();) {
       const bool over = (*at)->block.over();
-      if (order_() % kSettle == 0) (*at)->memory.stores.settle();
+      // Other blocks may take long, and wait for what this one stored last.
+      if (over || order_() % kSettle == 0) (*at)->memory.stores.settle();
       if (is_error((*at)->memory.failed)) return (*at)->memory.failed;
       at = over ? waiting_.erase(at) : at + 1;
     }
@@ -121,9 +122,13 @@ struct Baked {
       : steps(from.steps.begin(), from.steps.end()), after(from.after.begin(), from.after.end()), run(from) {
     run.steps = steps;
     run.after = after;
+    if (from.exchange == nullptr) return;
+    exchange = *from.exchange;
+    run.exchange = &exchange;
   }
   const std::vector<device::Step> steps;
   const std::vector<uint32_t> after;
+  device::Exchange exchange{};
   ProgramRun run;
 };
 

@@ -25,6 +25,7 @@ class StoreBuffer {
   }
   /// Time passes: what was stored shows, though in no better order.
   void settle() { drain(); }
+  size_t count() const { return pending_.size(); }
   /// Called each time that one more store has become visible.
   void watch(std::function<void()> watcher) { watcher_ = std::move(watcher); }
 

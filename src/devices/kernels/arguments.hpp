@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "devices/program/exchange.hpp"
 #include "devices/program/specialised.hpp"
 
 namespace thalweg::impl::kernels {
@@ -50,6 +51,12 @@ struct ProgramArguments {
   unsigned blocks, item;    // as ProgramShape
   device::Specialised specialised;
   const unsigned* pieces;  // of a placed list: which step each is of
+};
+
+struct ExchangeArguments {
+  device::Program program;
+  unsigned blocks, reserved;
+  device::Exchange exchange;
 };
 
 /// With the steps: a launch brings them along faster than a kernel fetches them.

@@ -53,6 +53,19 @@ class Jobs {
     add_scan(false);
     add_scan(true);
   }
+  /// Those whose ranks all have blocks of the same length.
+  void add_equal_blocks() {
+    add_allreduce();
+    add_reduce();
+    add_reduce_scatter();
+    add_scan(false);
+    add_scan(true);
+    add_broadcast();
+    add_allgather();
+    add_gather();
+    add_scatter();
+    add_alltoall();
+  }
   void add_exchanges() {
     add_broadcast();
     add_allgather();

@@ -4,6 +4,7 @@
 #define THALWEG_DEVICE_CALL __host__ __device__ __forceinline__  // all in line, as devices/kernels/ wants it
 #include "devices/kernels/block_group.hpp"
 #include "devices/kernels/copies.hpp"
+#include "devices/kernels/exchange.hpp"
 #include "devices/kernels/specialised.hpp"
 #include "devices/kernels/persistent.hpp"
 #include "devices/kernels/words.hpp"
@@ -26,6 +27,9 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
   __shared__ PersistentShared shared;
   stay<kThreads>(arguments, shared);
 }
+
+THALWEG_KERNEL(thalweg_exchange_ll)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<true>(arguments); }
+THALWEG_KERNEL(thalweg_exchange_simple)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<false>(arguments); }
 
 #define THALWEG_PROGRAM(name, reduces, Arguments, common)               \
   THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) {    \

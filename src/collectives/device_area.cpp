@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/device_area.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/clock.hpp"
+
+#include "core/c_checks.hpp"
+#include "groups/exchange.hpp"
+#include "plans/queue.hpp"
+
+namespace thalweg::impl {
+namespace {
+
+constexpr uint64_t kThreads = 512;  // of a block, at most
+constexpr uint64_t kMagic = 0x7468616c64657631;  // of this form of the two messages
+constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
+constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
+constexpr uint32_t kManyBlocks = 64;             // more than these only for so many bytes
+constexpr uint64_t kManyBytes = 8u << 20;
+
+/// What each rank gives first, and then: could it reach all others?
+struct AreaOffer {
+  uint64_t magic = kMagic;
+  int32_t status = TW_OK;
+  uint32_t blocks = 0;
+  AreaCosts costs;
+};
+
+Status gather(tw_group& group, const AreaOffer& mine, std::vector<AreaOffer>* all) {
+  all->resize(group.size);
+  return exchange(group, &mine, sizeof mine, all->data());
+}
+
+/// The first rank that cannot, with why.
+bool all_can(const std::vector<AreaOffer>& all, const char* what, std::string* why_not) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].magic == kMagic && all[i].status == TW_OK) continue;
+    *why_not = "rank " + std::to_string(i) + what;
+    return false;
+  }
+  return true;
+}
+
+/// All zero where one rank has not measured.
+AreaCosts slowest(const std::vector<AreaOffer>& all) {
+  AreaCosts most = all[0].costs;
+  for (const AreaOffer& one : all) {
+    if (one.costs.long_ == 0) return {};
+    for (double AreaCosts::*each :
+         {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::two_phases, &AreaCosts::long_})
+      most.*each = std::max(most.*each, one.costs.*each);
+  }
+  return most;
+}
+
+uint32_t blocks_of(const Executor& by) {
+  return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks);
+}
+
+device::AreaLayout layout_of(uint32_t blocks, uint32_t size, uint64_t piece) { return {blocks, size, piece}; }
+
+}  // namespace
+
+DeviceArea::DeviceArea(tw_group& group, Executor& by) : group_(&group), rank_(group.rank), size_(group.size), executor_(by) {}
+
+DeviceArea::~DeviceArea() { end(); }
+
+/// Kernels of other ranks may still store there where a run has failed: then the memory stays its context's.
+void DeviceArea::end() {
+  group_ = nullptr;
+  window_.reset();
+  if (memory_ != nullptr && !is_error(failed_)) (void)tw_memory_release(memory_);
+  memory_ = nullptr;
+  const std::lock_guard lock(mutex_);
+  if (is_error(failed_)) return;
+  failed_ = TW_ERR_STALE;
+  why_ = "the group has ended";
+}
+
+Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<DeviceArea>* out, std::string* why_not) {
+  AreaOffer mine;
+  const bool can = by.device() != nullptr && group.size > 1 && group.size <= device::kMostExchangers;
+  mine.status = can ? TW_OK : TW_ERR_UNSUPPORTED;
+  mine.blocks = can ? blocks_of(by) : 0;
+  std::vector<AreaOffer> all;
+  if (Status s = gather(group, mine, &all); is_error(s)) return s;
+  if (!all_can(all, " calls on a queue of the host, or is one of more than 64", why_not)) return TW_OK;
+  uint32_t blocks = mine.blocks;
+  for (const AreaOffer& one : all) blocks = std::min(blocks, std::clamp(one.blocks, 1u, device::kExchangeBlocks));
+  auto area = std::make_shared<DeviceArea>(group, by);
+  const Status made = area->make(std::bit_floor(blocks));
+  if (is_error(made) && made != TW_ERR_UNSUPPORTED && made != TW_ERR_UNREACHABLE && made != TW_ERR_NO_MEMORY) return made;
+  mine.status = made;
+  const std::string why = is_error(made) ? last_error() : "";
+  if (Status s = gather(group, mine, &all); is_error(s)) return s;
+  if (!all_can(all, "'s device does not reach the memory of all others", why_not)) {
+    if (!why.empty()) *why_not += " (" + why + ")";
+    return TW_OK;
+  }
+  if (Status s = area->measure(&mine.costs); is_error(s)) return s;
+  if (Status s = gather(group, mine, &all); is_error(s)) return s;
+  area->costs_ = slowest(all);
+  *out = std::move(area);
+  return TW_OK;
+}
+
+/// A window fails on all ranks, or on none.
+Status DeviceArea::make(uint32_t blocks) {
+  blocks_ = blocks;
+  piece_ = std::bit_floor(kSlotsOfBlock / (4 * size_));
+  (void)allocate();  // without memory, the others are told
+  tw_window* window = nullptr;
+  tw_window_options options = TW_WINDOW_OPTIONS_INIT;
+  options.timeout_ns = group_->timeout_ns;
+  if (Status s = tw_group_window(group_, memory_, &options, &window); is_error(s)) return s;
+  window_.reset(window);
+  return window_->bind(executor_.name().c_str(), &view_);
+}
+
+Status DeviceArea::allocate() {
+  const device::AreaLayout layout = layout_of(blocks_, size_, piece_);
+  tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
+  options.place = executor_.name().c_str();
+  if (Status s = tw_memory_allocate(&group_->worker.context, layout.length(), &options, &memory_); is_error(s)) return s;
+  const std::vector<std::byte> zeros(layout.slot(0, 0, 0, 0));
+  return executor_.store(reinterpret_cast<uint64_t>(tw_memory_address(memory_)), zeros.data(), zeros.size());
+}
+
+/// By runs of this rank and all others at once; a run has no input, but what the area holds.
+Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns) {
+  constexpr int kRuns = 20;
+  auto step = std::make_shared<ExchangeStep>();
+  step->what.low_latency = low_latency ? 1 : 0;
+  step->what.two_phases = !low_latency && reduces ? 1 : 0;
+  step->what.reduces = reduces ? 1 : 0;
+  step->what.type = TW_TYPE_FLOAT32;
+  step->what.op = TW_REDUCE_SUM;
+  const uint64_t all = size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1;
+  step->what.takes = all;
+  step->what.sends = all & ~(uint64_t{1} << rank_);
+  step->what.bytes = bytes;
+  step->input_bytes = step->output_bytes = bytes;
+  uint64_t room = 0;
+  if (Status s = executor_.own().allocate(2 * bytes, &room); is_error(s)) return s;
+  step->what.input = room;
+  step->what.output = room + bytes;
+  fill(step->what.two_phases != 0 ? bytes / size_ : bytes, false, step.get());
+  step->area = shared_from_this();
+  PlanOptions options;
+  options.place = executor_.name();
+  tw_plan plan(queue.proxy, options);
+  PlanStep made;
+  made.op.verb = Verb::collective;
+  made.op.length = bytes;
+  made.of = "the measuring of a group's kernels";
+  made.exchange = std::move(step);
+  if (Status s = plan.add(std::move(made), kOpDefaults, nullptr); is_error(s)) return s;
+  if (Status s = plan.prepare(0); is_error(s)) return s;
+  uint64_t begin = 0;
+  for (int i = -2; i < kRuns; ++i) {
+    if (i == 0) begin = monotonic_ns();
+    if (Status s = plan.trigger(&queue); is_error(s)) return s;
+    if (i != -1) continue;
+    if (Status s = queue.queue->synchronize(); is_error(s)) return s;
+  }
+  if (Status s = queue.queue->synchronize(); is_error(s)) return s;
+  *ns = static_cast<double>(monotonic_ns() - begin) / kRuns;
+  if (Status s = plan.check(); is_error(s)) return s;
+  tw_queue::forget(plan);
+  executor_.own().free(room, 2 * bytes);
+  return plan.release();
+}
+
+Status DeviceArea::measure(AreaCosts* out) {
+  const char* const given = std::getenv("THALWEG_COSTS");
+  const bool wanted = given == nullptr || std::strcmp(given, "off") != 0;
+  char measures = wanted && std::strcmp(executor_.device()->name(), "emulated") != 0 ? 1 : 0;
+  std::vector<char> all(size_);
+  if (Status s = exchange(*group_, &measures, 1, all.data()); is_error(s)) return s;
+  if (std::ranges::find(all, 0) != all.end()) return TW_OK;
+  Proxy* proxy = nullptr;
+  if (Status s = Proxy::of(group_->worker.context, &proxy); is_error(s)) return s;
+  std::unique_ptr<Queue> own;
+  if (Status s = executor_.device()->make_queue(&own); is_error(s)) return s;
+  tw_queue queue(*proxy, executor_);
+  queue.open(std::move(own), TW_WAITS_AUTO);
+  register_queue(&queue);
+  if (Status s = time_runs(queue, true, true, AreaCosts::kFewLl, &out->ll_few); is_error(s)) return s;
+  if (Status s = time_runs(queue, true, true, room(), &out->ll_long); is_error(s)) return s;
+  if (Status s = time_runs(queue, false, false, AreaCosts::kFewSimple, &out->one_phase); is_error(s)) return s;
+  if (Status s = time_runs(queue, false, true, AreaCosts::kFewSimple, &out->two_phases); is_error(s)) return s;
+  return time_runs(queue, false, true, AreaCosts::kLong, &out->long_);
+}
+
+/// From runs to what direct_cost.cpp predicts by.
+void DeviceArea::set_costs(CollectiveCosts* costs) const {
+  if (costs_.long_ == 0) return;
+  const double ranks = size_, moved = 2 * (ranks - 1) / ranks;
+  costs->ll_ns = costs_.ll_few;
+  costs->ll_byte_ns = std::max(costs_.ll_long - costs_.ll_few, 1.0) / ((ranks - 1) * static_cast<double>(room()));
+  costs->one_phase_ns = costs_.one_phase;
+  costs->two_phases_ns = costs_.two_phases;
+  costs->simple_byte_ns = std::max(costs_.long_ - costs_.two_phases, 1.0) / (moved * static_cast<double>(AreaCosts::kLong));
+}
+
+void DeviceArea::watch(uint64_t* word) {
+  if (window_ != nullptr) window_->board->add_word(word);
+}
+void DeviceArea::unwatch(uint64_t* word) {
+  if (window_ != nullptr) window_->board->forget_word(word);
+}
+
+Status DeviceArea::check() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_error(failed_)) return impl::fail(failed_, "%s", why_.c_str());
+  }
+  return window_->board->check_rank();
+}
+
+void DeviceArea::fail(Status status, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (is_error(failed_)) return;
+  failed_ = status;
+  why_ = "the group's collectives on queues have failed: " + why;
+}
+
+void DeviceArea::fill(uint64_t bytes, bool rooted, ExchangeStep* out) const {
+  device::Exchange& what = out->what;
+  what.rank = rank_;
+  what.size = size_;
+  what.room_blocks = blocks_;
+  what.piece = piece_;
+  const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
+  const bool one_each = bytes <= uint64_t{blocks_} * kThreads * device::kUnitBytes;
+  const uint64_t share = what.low_latency == 0 ? kBlockShare : (one_each ? kThreads : device::kUnitsOfBlock) * device::kUnitBytes;
+  const bool many = what.low_latency != 0 || (bytes >= kManyBytes && !rooted);
+  const uint32_t most = many ? blocks_ : std::min(blocks_, kManyBlocks);
+  out->blocks = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil((bytes + share - 1) / share), 1, most));
+  const uint64_t words = (bytes / out->blocks + threads_bytes - 1) / threads_bytes;
+  what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words), 32, kThreads));
+  for (uint32_t i = 0; i < std::min(size_, device::kFirstAreas); ++i)
+    what.areas[i] = reinterpret_cast<uint64_t>(view_.first_bases[i]);
+  what.more_areas = reinterpret_cast<const device::u64*>(view_.bases);
+}
+
+Status DeviceArea::order(tw_queue& queue) {
+  if (last_queue_ == &queue || queue.queue->capture_state() != CaptureState::none) return TW_OK;
+  if (last_queue_ != nullptr) {
+    if (Status s = come_behind(queue, last_queue_); is_error(s)) return s;
+  }
+  last_queue_ = &queue;
+  return TW_OK;
+}
+
+}  // namespace thalweg::impl

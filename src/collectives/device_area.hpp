@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of a group's queues store into (devices/program/exchange.hpp): a window over the group, in the memory of each
+// rank's device. Made by the first collective that the group's ranks call on queues, where all of those are queues of devices that
+// reach each other's memory; from then on the group's collectives on queues are of these devices.
+//
+// Life: the group's; plans that queues keep hold it, too, and fail once the group has ended.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "collectives/schedule.hpp"
+#include "collectives/estimate.hpp"
+#include "plans/exchange_step.hpp"
+#include "plans/executor.hpp"
+#include "plans/window.hpp"
+
+struct tw_group;
+struct tw_queue;
+
+namespace thalweg::impl {
+
+/// Nanoseconds of runs, of a few bytes and of many; 0: not measured.
+struct AreaCosts {
+  static constexpr uint64_t kFewLl = 8, kFewSimple = 64u << 10, kLong = 4u << 20;
+  double ll_few = 0, ll_long = 0;        // of an allreduce; long: of as many bytes as LL takes
+  double one_phase = 0, two_phases = 0;  // Simple, few: an allgather, an allreduce
+  double long_ = 0;                      // an allreduce
+};
+
+class DeviceArea final : public ExchangeArea, public std::enable_shared_from_this<DeviceArea> {
+ public:
+  /// Collective, under no lock. *out stays null where not all ranks can, and *why_not says why.
+  static Status agree(tw_group& group, Executor& by, std::shared_ptr<DeviceArea>* out, std::string* why_not);
+  DeviceArea(tw_group& group, Executor& by);
+  ~DeviceArea() override;
+  DeviceArea(const DeviceArea&) = delete;
+  DeviceArea& operator=(const DeviceArea&) = delete;
+
+  Device& device() const override { return *executor_.device(); }
+  const Executor& executor() const { return executor_; }
+  void watch(uint64_t* word) override;
+  void unwatch(uint64_t* word) override;
+  Status check() override;
+  void fail(Status status, const std::string& why) override;
+
+  /// Bytes of a block that LL takes at once.
+  uint64_t room() const { return uint64_t{blocks_} * device::kUnitsOfBlock * device::kUnitBytes; }
+  /// Into the costs by which all ranks choose.
+  void set_costs(CollectiveCosts* costs) const;
+  /// What all ranks' kernels agree on: areas, and how many blocks of threads for so many bytes.
+  void fill(uint64_t bytes, bool rooted, ExchangeStep* out) const;
+  /// Collectives of a group come one after the other: behind what another queue has of them. Captured ones keep the graph's order.
+  Status order(tw_queue& queue);
+  /// The group ends: nothing of it is under way.
+  void end();
+
+ private:
+  Status make(uint32_t blocks);
+  Status allocate();
+  /// How long runs take here, where costs are measured at all.
+  Status measure(AreaCosts* out);
+  Status time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns);
+
+  tw_group* group_;  // null: it has ended
+  const uint32_t rank_, size_;
+  Executor& executor_;
+  uint32_t blocks_ = 1;  // for which there is room
+  uint64_t piece_ = 0;
+  tw_memory* memory_ = nullptr;
+  std::unique_ptr<tw_window> window_;
+  tw_device_window view_{};
+  AreaCosts costs_;
+  const tw_queue* last_queue_ = nullptr;  // may have ended
+  std::mutex mutex_;
+  Status failed_ = TW_OK;
+  std::string why_;
+};
+
+}  // namespace thalweg::impl

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective as one step of a program: one kernel on each rank's device, which stores straight into areas that all of them reach.
+// What every rank sends to every other one is a block of the same length. Two protocols, as NCCL's of the same names:
+//
+//   LL      Words of 8 bytes, each in one store of 16 with the number of the run: no fence, no flag, one hop. Every block of threads
+//           has its own room for every sender, twice, and sends each rank at least one word, so that a run ends when all have begun it:
+//           the room of a run is free again two runs later.
+//   Simple  Pieces into slots, and a flag behind each. Two slots: the next piece is stored while this one is under way.
+//           One phase: what was received is reduced, or goes to its place, and the slot is given back.
+//           Two phases (allreduce): each rank reduces its slice of the block, and stores the result into second slots of all ranks.
+//
+// Blocks of threads with the same number belong together on all ranks; others do not wait for each other. So a rank's blocks need
+// not all be there at once. Reductions are in the order of ranks, and round once: the same bits by both protocols, and by the
+// schedules one_shot (allreduce), linear (reduce) and pairwise (reduce-scatter) of src/collectives.
+#pragma once
+#include <thalweg/device/machine/machine.hpp>
+
+namespace thalweg::device {
+
+constexpr u32 kFirstAreas = 8;         // whose addresses come along with a launch
+constexpr u32 kMostExchangers = 64;    // ranks: a bit each
+constexpr u32 kExchangeBlocks = 128;    // of threads, at most
+constexpr u32 kUnitsOfBlock = 1024;    // LL: words of 8 bytes that a block sends to a rank in one run, at most
+constexpr u64 kUnitBytes = 8;          // of data, in 16
+
+/// By value in a launch's parameters.
+struct Exchange {
+  u32 rank, size;
+  u32 low_latency;  // LL; 0: Simple
+  u32 two_phases;   // Simple
+  u32 reduces;      // what is taken is reduced; 0: it goes to its places
+  u32 type, op;     // ElementType, ReduceOp
+  u32 threads;      // of a block
+  u64 sends, takes;  // bits: ranks to which this one sends a block, from which it takes one; its own bit: its own block
+  u64 input, output, bytes;         // addresses here; length of a block
+  u64 input_stride, output_stride;  // from the block of one rank to that of the next
+  u32 room_blocks;                  // for how many blocks of threads areas have room
+  u32 reserved;
+  u64 piece;                 // bytes of a slot, a multiple of 16
+  u64 areas[kFirstAreas];    // of the first ranks, as this device reaches them
+  const u64* more_areas;     // of all, in this device's memory; as many as there are
+};
+
+/// The own words of a block of threads, at the begin of an area.
+struct ExchangeWords {
+  u64 turn;    // 2 * runs; odd while one is under way
+  u64 pieces;  // of Simple, so far
+  u64 reserved[2];
+};
+
+/// Where what lies in an area, in bytes. Zeroed before the first run.
+struct AreaLayout {
+  u32 blocks, size;
+  u64 piece;
+  /// arrived, given: of each sender one, which it stores: pieces that are there; pieces of this rank that it has read, and whose
+  /// result is there.
+  THALWEG_DEVICE u64 flag(u32 block, u32 given, u32 from) const {
+    return u64{blocks} * sizeof(ExchangeWords) + ((u64{block} * 2 + given) * size + from) * sizeof(u64);
+  }
+  THALWEG_DEVICE u64 units(u32 block, u32 turn, u32 from) const {
+    const u64 begin = (flag(blocks, 0, 0) + 127) / 128 * 128;
+    return begin + ((u64{block} * 2 + turn) * size + from) * kUnitsOfBlock * 2 * kUnitBytes;
+  }
+  THALWEG_DEVICE u64 slot(u32 block, u32 half, u32 second, u32 from) const {
+    return units(blocks, 0, 0) + (((u64{block} * 2 + half) * 2 + second) * size + from) * piece;
+  }
+  THALWEG_DEVICE u64 length() const { return slot(blocks, 0, 0, 0); }
+};
+
+}  // namespace thalweg::device

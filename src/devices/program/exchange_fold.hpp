@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of the words that an exchange takes: reduced in the order of ranks, or put to their places.
+#pragma once
+#include "devices/program/exchange.hpp"
+#include "thalweg/device/reduce.hpp"
+
+namespace thalweg::device {
+
+constexpr u32 kTogether = 8;  // words of as many ranks are loaded before the first is looked at
+
+/// Element void: nothing is reduced.
+template <class Element>
+struct OrByte {
+  using Type = Element;
+  static constexpr bool reduces = true;
+};
+template <>
+struct OrByte<void> {
+  using Type = Plain<unsigned char>;
+  static constexpr bool reduces = false;
+};
+
+/// A word's elements, accumulated. Word: u64, Word16, or one element.
+template <class Element, ReduceOp Op, class Word>
+struct Folded {
+  using Stored = typename Element::Stored;
+  static constexpr u32 lanes = sizeof(Word) / sizeof(Stored);
+  union Parts {
+    Word whole;
+    Stored part[lanes];
+  };
+  typename Element::Accumulated sum[lanes] THALWEG_HOST_ZERO;
+
+  THALWEG_DEVICE void take(Word word, bool first) {
+    Parts parts;
+    parts.whole = word;
+    THALWEG_UNROLL
+    for (u32 i = 0; i < lanes; ++i) {
+      const auto next = Element::widen(parts.part[i]);
+      sum[i] = first ? next : Apply<Op>::to(sum[i], next);
+    }
+  }
+  THALWEG_DEVICE Word result() const {
+    Parts parts;
+    THALWEG_UNROLL
+    for (u32 i = 0; i < lanes; ++i) parts.part[i] = Element::narrow(sum[i]);
+    return parts.whole;
+  }
+};
+
+/// work.run<Element, Op>() for an ElementType and a ReduceOp. Bit operations do not depend on the type.
+template <class Element, class Work>
+THALWEG_DEVICE auto with_op(u32 op, Work& work) {
+  switch (static_cast<ReduceOp>(op)) {
+    case ReduceOp::product:
+      return work.template run<Element, ReduceOp::product>();
+    case ReduceOp::min:
+      return work.template run<Element, ReduceOp::min>();
+    case ReduceOp::max:
+      return work.template run<Element, ReduceOp::max>();
+    default:
+      return work.template run<Element, ReduceOp::sum>();
+  }
+}
+template <class Work>
+THALWEG_DEVICE auto with_element(u32 type, u32 op, Work& work) {
+  switch (static_cast<ReduceOp>(op)) {
+    case ReduceOp::bit_and:
+      return work.template run<Plain<unsigned char>, ReduceOp::bit_and>();
+    case ReduceOp::bit_or:
+      return work.template run<Plain<unsigned char>, ReduceOp::bit_or>();
+    case ReduceOp::bit_xor:
+      return work.template run<Plain<unsigned char>, ReduceOp::bit_xor>();
+    default:
+      break;
+  }
+  switch (static_cast<ElementType>(type)) {
+    case ElementType::float16:
+      return with_op<Half>(op, work);
+    case ElementType::bfloat16:
+      return with_op<Brain>(op, work);
+    case ElementType::float32:
+      return with_op<Plain<float>>(op, work);
+    case ElementType::float64:
+      return with_op<Plain<double>>(op, work);
+    case ElementType::int8:
+      return with_op<Plain<signed char>>(op, work);
+    case ElementType::int16:
+      return with_op<Plain<short>>(op, work);
+    case ElementType::int32:
+      return with_op<Plain<int>>(op, work);
+    case ElementType::int64:
+      return with_op<Plain<i64>>(op, work);
+    default:
+      return with_op<Plain<unsigned char>>(op, work);
+  }
+}
+
+}  // namespace thalweg::device

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a block of threads does in one run of an exchange (exchange.hpp); one text for GPUs (devices/kernels/exchange.hpp) and for
+// emulated ones (one_thread_exchange.hpp). Nothing here waits: who drives it polls.
+//
+//   begin                                 becomes the block's owner
+//   LL      push_units; take_units until it is true
+//   Simple  while next(): flags_there until it is true, a barrier, act
+//   end                                   counts, and releases the block
+//
+// A Group: rank() of size() threads; sync(), a barrier; tell(value): the first thread's, for all.
+#pragma once
+#include "devices/program/exchange_fold.hpp"
+#include "devices/program/specialised_run.hpp"
+
+namespace thalweg::device {
+
+template <class M, class Group>
+class ExchangeRun {
+ public:
+  THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
+      : m_(m), group_(group), x_(x), program_(program), blocks_(blocks), block_(block), layout_{x.room_blocks, x.size, x.piece} {
+    const u64 whole = x.two_phases != 0 ? slice() : x.bytes, unit = x.low_latency != 0 ? kUnitBytes : sizeof(Word16);
+    const u64 share = ((whole + unit - 1) / unit + blocks - 1) / blocks * unit;
+    begin_ = share * block < whole ? share * block : whole;
+    end_ = whole - begin_ < share ? whole : begin_ + share;
+    if (x.low_latency != 0) {
+      units_ = static_cast<u32>((end_ - begin_ + kUnitBytes - 1) / kUnitBytes);
+      unit_ = group.rank();
+      if (x.input_stride == 0 && unit_ < units_ && (x.sends | (x.takes >> x.rank & 1)) != 0) ahead_ = input_word(0, unit_);
+    } else {
+      pieces_ = static_cast<u32>((end_ - begin_ + x.piece - 1) / x.piece);
+    }
+  }
+
+  /// False: the block is refused, which end() is told as a failure.
+  THALWEG_DEVICE bool begin() {
+    u64 turn = 0;
+    if (group_.rank() == 0) turn = own();
+    run_ = group_.tell(turn);
+    if (run_ == kRefused) return false;
+    if (x_.low_latency == 0) before_ = m_.load(&words()->pieces);
+    return true;
+  }
+
+  // ---------------------------------------------------------------------------------------------- LL
+
+  THALWEG_DEVICE void push_units() {
+    const u64 generation = run_ + 1;
+    THALWEG_ROLLED
+    for (u32 unit = group_.rank(); unit < units_ || unit == 0; unit += group_.size()) {
+      THALWEG_ROLLED
+      for (u32 k = 1; k < x_.size; ++k) {
+        const u32 to = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+        const bool sends = has(x_.sends, to) && unit < units_;
+        if (!sends && unit != 0) continue;
+        const u64 word = !sends ? 0 : unit == group_.rank() && x_.input_stride == 0 ? ahead_ : input_word(to, unit);
+        m_.store16(unit_at(to, x_.rank, unit), Word16{word, generation});
+      }
+    }
+  }
+  /// One poll. True: this thread has taken all of its words.
+  THALWEG_DEVICE bool take_units() {
+    TakeUnits work{*this};
+    return x_.reduces != 0 ? with_element(x_.type, x_.op, work) : work.template run<void, ReduceOp::sum>();
+  }
+
+  // ---------------------------------------------------------------------------------------------- Simple
+
+  /// What is next: false: nothing.
+  THALWEG_DEVICE bool next() {
+    if (pushed_ < pieces_ && pushed_ <= over_ + 1) {
+      action_ = Action::push;
+      awaited_ = before_ + pushed_ - 1;  // the slot's last piece is read
+    } else if (reduced_ < pieces_ && (x_.two_phases == 0 || reduced_ == over_)) {
+      action_ = Action::take;
+      awaited_ = before_ + reduced_ + 1;
+    } else if (over_ < pieces_ && x_.two_phases != 0) {
+      action_ = Action::finish;
+      awaited_ = before_ + over_ + 1;
+    } else {
+      return false;
+    }
+    return true;
+  }
+  /// One poll of this thread's share of the flags.
+  THALWEG_DEVICE bool flags_there() {
+    const u32 given = action_ != Action::take ? 1 : 0;
+    bool all = true;
+    THALWEG_ROLLED
+    for (u32 from = group_.rank(); from < x_.size; from += group_.size()) {
+      if (from == x_.rank) continue;
+      const u64 found = m_.acquire(word_at(x_.rank, layout_.flag(block_, given, from)));
+      if (static_cast<i64>(found - awaited_) >= 0) continue;
+      missing_ = from;
+      all = false;
+    }
+    return all;
+  }
+  /// By all threads, behind a barrier that follows the flags.
+  THALWEG_DEVICE void act() {
+    switch (action_) {
+      case Action::push:
+        push_piece(pushed_);
+        announce<true>(0, before_ + ++pushed_);
+        break;
+      case Action::take:
+        take_piece(reduced_);
+        ++reduced_;
+        if (x_.two_phases != 0) {
+          announce<true>(1, before_ + reduced_);
+        } else {
+          announce<false>(1, before_ + reduced_);  // the slots are read; nothing is published
+          over_ = reduced_;
+        }
+        break;
+      case Action::finish:
+        bring_results(over_);
+        ++over_;
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------- both
+
+  /// After a poll in vain. True: no more polls, the run has failed.
+  THALWEG_DEVICE bool timed_out() {
+    if (++polls_ % kPollsPerClock != 0) return false;
+    const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, polls_ / kPollsPerClock - 1);
+    since_ = timeout.since;
+    if (timeout.code == 0) return false;
+    if (timeout.code != kAlreadyAborted) fail_cold(m_, program_.guard, timeout.code, 0, run_ + 1, missing_);
+    return true;
+  }
+
+  /// By all threads, behind a barrier. A block that failed stays taken.
+  THALWEG_DEVICE void end(bool failed) {
+    if (group_.rank() != 0) return;
+    if (!failed) {
+      if (x_.low_latency == 0) m_.store(&words()->pieces, before_ + pieces_);
+      m_.store(&words()->turn, 2 * run_ + 2);
+    }
+    count(failed);
+  }
+
+ private:
+  enum class Action : u32 { push, take, finish };
+  struct Range {
+    u64 begin, bytes;  // of the slice, or of the block
+  };
+  struct TakeUnits {
+    ExchangeRun& of;
+    template <class Element, ReduceOp Op>
+    THALWEG_DEVICE bool run() {
+      return of.template take_all<Element, Op>();
+    }
+  };
+  struct TakePiece {
+    ExchangeRun& of;
+    const Range range;
+    template <class Element, ReduceOp Op>
+    THALWEG_DEVICE int run() {
+      of.template reduce_piece<Element, Op>(range);
+      return 0;
+    }
+  };
+
+  static THALWEG_DEVICE bool has(u64 mask, u32 rank) { return (mask >> rank & 1) != 0; }
+  THALWEG_DEVICE u64 area(u32 of) const { return of < kFirstAreas ? x_.areas[of] : m_.load(x_.more_areas + of); }
+  THALWEG_DEVICE u64* word_at(u32 of, u64 offset) const { return reinterpret_cast<u64*>(area(of) + offset); }
+  THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
+
+  THALWEG_DEVICE u64 own() {
+    const u64 aborted = program_.guard.abort_flag != nullptr ? m_.load(program_.guard.abort_flag) : 0;
+    const u64 before = machine::take_lowest_bit(m_, &words()->turn);  // under way together
+    if (aborted != 0) return kRefused;
+    if ((before & 1) == 0) return before / 2;
+    fail_cold(m_, program_.guard, kBusy, 0, before / 2, x_.rank);
+    return kRefused;
+  }
+
+  /// Every block of a launch counts; the last one counts the run, or, where any failed, all blocks as launched in vain.
+  THALWEG_DEVICE void count(bool failed) {
+    ProgramState* const state = program_.state;
+    bool any_failed = failed;
+    if (blocks_ != 1) {
+      if (failed) m_.fence();
+      const u64 before = m_.fetch_add(&state->arrived, failed ? kOneArrived | 1 : kOneArrived);
+      if (((before / kOneArrived + 1) & (blocks_ - 1)) != 0) return;
+      any_failed = failed || static_cast<u32>(before) != 0;
+    }
+    if (any_failed) return count_in_vain(m_, state, program_.step_count, blocks_);
+    m_.fetch_add(&state->runs, u64{1});
+  }
+
+  // ---- words
+
+  THALWEG_DEVICE u64 read_word(u64 at, u64 bytes) const {
+    if (bytes >= 8 && at % 8 == 0) return m_.read(reinterpret_cast<const u64*>(at));
+    u64 word = 0;
+    if ((at | bytes) % 4 == 0) {
+      word = m_.read(reinterpret_cast<const u32*>(at));
+      if (bytes > 4) word |= u64{m_.read(reinterpret_cast<const u32*>(at + 4))} << 32;
+      return word;
+    }
+    for (u32 i = 0; i < 8 && i < bytes; ++i) word |= u64{m_.read(reinterpret_cast<const unsigned char*>(at + i))} << (8 * i);
+    return word;
+  }
+  THALWEG_DEVICE void write_word(u64 at, u64 bytes, u64 word) const {
+    if (bytes >= 8 && at % 8 == 0) return m_.write(reinterpret_cast<u64*>(at), word);
+    if ((at | bytes) % 4 == 0) {
+      m_.write(reinterpret_cast<u32*>(at), static_cast<u32>(word));
+      if (bytes > 4) m_.write(reinterpret_cast<u32*>(at + 4), static_cast<u32>(word >> 32));
+      return;
+    }
+    for (u32 i = 0; i < 8 && i < bytes; ++i)
+      m_.write(reinterpret_cast<unsigned char*>(at + i), static_cast<unsigned char>(word >> (8 * i)));
+  }
+  THALWEG_DEVICE u64 offset_of(u32 unit) const { return begin_ + u64{unit} * kUnitBytes; }
+  THALWEG_DEVICE u64 bytes_of(u32 unit) const {
+    const u64 left = end_ - offset_of(unit);
+    return left < kUnitBytes ? left : kUnitBytes;
+  }
+  THALWEG_DEVICE u64 input_word(u32 to, u32 unit) const {
+    return read_word(x_.input + x_.input_stride * to + offset_of(unit), bytes_of(unit));
+  }
+  THALWEG_DEVICE Word16* unit_at(u32 of, u32 from, u32 unit) const {
+    return reinterpret_cast<Word16*>(area(of) + layout_.units(block_, run_ & 1, from)) + unit;
+  }
+
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE bool take_all() {
+    THALWEG_ROLLED
+    for (; unit_ < units_ || unit_ == 0; unit_ += group_.size()) {
+      if (!take_unit<Element, Op>(unit_)) return false;
+    }
+    return true;
+  }
+  /// Element void: nothing is reduced.
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE bool take_unit(u32 unit) {
+    constexpr bool kReduces = OrByte<Element>::reduces;
+    Folded<typename OrByte<Element>::Type, Op, u64> sum;
+    bool first = true;
+    for (u32 base = 0; base < x_.size; base += kTogether) {
+      Word16 held[kTogether] THALWEG_HOST_ZERO;
+      if (!load_units(unit, base, held)) return false;
+      THALWEG_UNROLL
+      for (u32 k = 0; k < kTogether; ++k) {
+        const u32 from = base + k;
+        if (from >= x_.size || !has(x_.takes, from) || unit >= units_) continue;
+        const u64 word = from != x_.rank ? held[k].low : own_word(unit);
+        if constexpr (kReduces) {
+          sum.take(word, first);
+          first = false;
+        } else {
+          write_word(x_.output + x_.output_stride * from + offset_of(unit), bytes_of(unit), word);
+        }
+      }
+    }
+    if constexpr (kReduces) {
+      if (!first) write_word(x_.output + offset_of(unit), bytes_of(unit), sum.result());
+    }
+    return true;
+  }
+  THALWEG_DEVICE u64 own_word(u32 unit) const {
+    return unit == group_.rank() && x_.input_stride == 0 ? ahead_ : input_word(x_.rank, unit);
+  }
+  THALWEG_DEVICE bool load_units(u32 unit, u32 base, Word16* held) {
+    THALWEG_UNROLL
+    for (u32 k = 0; k < kTogether; ++k) {
+      const u32 from = base + k;
+      if (from < x_.size && from != x_.rank) held[k] = m_.load16(unit_at(x_.rank, from, unit));
+    }
+    bool there = true;
+    THALWEG_UNROLL
+    for (u32 k = 0; k < kTogether; ++k) {
+      const u32 from = base + k;
+      if (from >= x_.size || from == x_.rank || (unit != 0 && !has(x_.takes, from))) continue;
+      if (held[k].high == run_ + 1) continue;
+      missing_ = from;
+      there = false;
+    }
+    return there;
+  }
+
+  // ---- pieces
+
+  /// Of each rank's block in two phases; a multiple of 16, so that elements stay whole.
+  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.size - 1) / x_.size + 15) / 16 * 16; }
+  /// A piece of the slice of `of`, or of any block.
+  THALWEG_DEVICE Range range_of(u32 piece, u32 of) const {
+    u64 begin = begin_ + u64{piece} * x_.piece, end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
+    if (x_.two_phases != 0) {
+      begin += slice() * of;
+      end += slice() * of;
+      if (end > x_.bytes) end = x_.bytes;
+    }
+    return {begin, end > begin ? end - begin : 0};
+  }
+  THALWEG_DEVICE u64 slot_at(u32 of, u32 piece, u32 second, u32 from) const {
+    return area(of) + layout_.slot(block_, static_cast<u32>((before_ + piece) & 1), second, from);
+  }
+  THALWEG_DEVICE u64 input_of(u32 to) const { return x_.input + x_.input_stride * to; }
+
+  /// By all threads: eight words of each in flight, where all is aligned.
+  THALWEG_DEVICE void copy(u64 to, u64 from, u64 bytes) const {
+    if constexpr (!M::whole_runs) {
+      if ((to | from | bytes) % sizeof(Word16) == 0) {
+        const Word16* const source = reinterpret_cast<const Word16*>(from);
+        Word16* const target = reinterpret_cast<Word16*>(to);
+        const u32 count = static_cast<u32>(bytes / sizeof(Word16)), size = group_.size();
+        THALWEG_ROLLED
+        for (u32 at = group_.rank(); at < count; at += kTogether * size) {
+          Word16 held[kTogether];
+          THALWEG_UNROLL
+          for (u32 i = 0; i < kTogether; ++i) {
+            if (at + i * size < count) held[i] = m_.read(source + at + i * size);
+          }
+          THALWEG_UNROLL
+          for (u32 i = 0; i < kTogether; ++i) {
+            if (at + i * size < count) m_.write(target + at + i * size, held[i]);
+          }
+        }
+        return;
+      }
+    }
+    copy_run(m_, group_.rank(), group_.size(), to, from, bytes);
+  }
+  THALWEG_DEVICE void push_piece(u32 piece) {
+    THALWEG_ROLLED
+    for (u32 k = 1; k < x_.size; ++k) {
+      const u32 to = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+      if (!has(x_.sends, to)) continue;
+      const Range range = range_of(piece, to);
+      copy(slot_at(to, piece, 0, x_.rank), input_of(to) + range.begin, range.bytes);
+    }
+  }
+  THALWEG_DEVICE void take_piece(u32 piece) {
+    taken_ = piece;
+    if (x_.reduces != 0) {
+      TakePiece work{*this, range_of(piece, x_.rank)};
+      with_element(x_.type, x_.op, work);
+      return;
+    }
+    const Range range = range_of(piece, x_.rank);
+    THALWEG_ROLLED
+    for (u32 from = 0; from < x_.size; ++from) {
+      if (!has(x_.takes, from)) continue;
+      const u64 source = from != x_.rank ? slot_at(x_.rank, piece, 0, from) : input_of(x_.rank) + range.begin;
+      const u64 target = x_.output + x_.output_stride * from + range.begin;
+      if (source != target) copy(target, source, range.bytes);
+    }
+  }
+  THALWEG_DEVICE u64 source_of(u32 from, u64 begin) const {
+    return from != x_.rank ? slot_at(x_.rank, taken_, 0, from) : input_of(x_.rank) + begin;
+  }
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE void reduce_piece(Range range) {
+    using Stored = typename Element::Stored;
+    if constexpr (M::whole_runs) {
+      for (u64 at = 0; at < range.bytes; at += kBatch * sizeof(Stored)) {
+        const u64 left = (range.bytes - at) / sizeof(Stored);
+        reduce_run<Element, Op>(range.begin, at, left < kBatch ? static_cast<u32>(left) : kBatch);
+      }
+      return;
+    }
+    const bool aligned = (x_.input | x_.input_stride | x_.output) % sizeof(Word16) == 0;
+    const u64 words = aligned ? range.bytes / sizeof(Word16) : 0;
+    reduce_words<Element, Op, Word16>(range.begin, 0, words);
+    reduce_words<Element, Op, Stored>(range.begin, words * sizeof(Word16) / sizeof(Stored), range.bytes / sizeof(Stored));
+  }
+  /// By one thread that moves whole runs: `count` elements.
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE void reduce_run(u64 begin, u64 offset, u32 count) {
+    using Stored = typename Element::Stored;
+    Stored held[kBatch];
+    typename Element::Accumulated sum[kBatch] THALWEG_HOST_ZERO;
+    bool first = true;
+    for (u32 from = 0; from < x_.size; ++from) {
+      if (!has(x_.takes, from)) continue;
+      const Stored* const next = m_.view(reinterpret_cast<const Stored*>(source_of(from, begin) + offset), count, held);
+      for (u32 i = 0; i < count; ++i) {
+        const auto wide = Element::widen(next[i]);
+        sum[i] = first ? wide : Apply<Op>::to(sum[i], wide);
+      }
+      first = false;
+    }
+    for (u32 to = 0; !first && to < x_.size; ++to) {
+      if (to != x_.rank && x_.two_phases == 0) continue;
+      const u64 at = to == x_.rank ? x_.output + begin : slot_at(to, taken_, 1, x_.rank);
+      Stored* const target = reinterpret_cast<Stored*>(at + offset);
+      Stored* const room = m_.room(target, held);
+      for (u32 i = 0; i < count; ++i) room[i] = Element::narrow(sum[i]);
+      m_.put(target, room, count);
+    }
+  }
+  template <class Element, ReduceOp Op, class Word>
+  THALWEG_DEVICE void reduce_words(u64 begin, u64 first_word, u64 count) {
+    THALWEG_ROLLED
+    for (u64 at = first_word + group_.rank(); at < count; at += group_.size()) {
+      const u64 offset = at * sizeof(Word);
+      Folded<Element, Op, Word> sum;
+      bool first = true;
+      for (u32 base = 0; base < x_.size; base += kTogether) {
+        Word held[kTogether] THALWEG_HOST_ZERO;
+        THALWEG_UNROLL
+        for (u32 k = 0; k < kTogether; ++k) {
+          if (base + k < x_.size && has(x_.takes, base + k))
+            held[k] = m_.read(reinterpret_cast<const Word*>(source_of(base + k, begin) + offset));
+        }
+        THALWEG_UNROLL
+        for (u32 k = 0; k < kTogether; ++k) {
+          if (base + k >= x_.size || !has(x_.takes, base + k)) continue;
+          sum.take(held[k], first);
+          first = false;
+        }
+      }
+      if (first) continue;
+      const Word result = sum.result();
+      m_.write(reinterpret_cast<Word*>(x_.output + begin + offset), result);
+      if (x_.two_phases == 0) continue;
+      THALWEG_ROLLED
+      for (u32 to = 0; to < x_.size; ++to) {
+        if (to != x_.rank) m_.write(reinterpret_cast<Word*>(slot_at(to, taken_, 1, x_.rank) + offset), result);
+      }
+    }
+  }
+  /// Two phases: the other ranks' results.
+  THALWEG_DEVICE void bring_results(u32 piece) {
+    THALWEG_ROLLED
+    for (u32 from = 0; from < x_.size; ++from) {
+      if (from == x_.rank) continue;
+      const Range range = range_of(piece, from);
+      copy(x_.output + range.begin, slot_at(x_.rank, piece, 1, from), range.bytes);
+    }
+  }
+  /// What all threads have done so far.
+  template <bool kPublishes>
+  THALWEG_DEVICE void announce(u32 given, u64 pieces) const {
+    group_.sync();
+    THALWEG_ROLLED
+    for (u32 to = group_.rank(); to < x_.size; to += group_.size()) {
+      if (to == x_.rank) continue;
+      u64* const flag = word_at(to, layout_.flag(block_, given, x_.rank));
+      kPublishes ? m_.release(flag, pieces) : m_.store(flag, pieces);
+    }
+  }
+
+  const M m_;
+  Group group_;
+  const Exchange& x_;
+  const Program& program_;
+  const u32 blocks_, block_;
+  const AreaLayout layout_;
+  u64 begin_ = 0, end_ = 0;  // this block's part of the slice, or of each block
+  u64 run_ = 0, before_ = 0;
+  u32 units_ = 0, unit_ = 0;
+  u64 ahead_ = 0;  // the thread's first word
+  u32 pieces_ = 0, pushed_ = 0, reduced_ = 0, over_ = 0, taken_ = 0;
+  Action action_ = Action::push;
+  u64 awaited_ = 0;
+  u32 missing_ = 0, polls_ = 0;
+  u64 since_ = 0;
+};
+
+}  // namespace thalweg::device

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step that is a collective of a group, done by one kernel on each rank's device (devices/program/exchange.hpp).
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/status.hpp"
+#include "devices/program/exchange.hpp"
+
+namespace thalweg::impl {
+
+class Device;
+
+/// What the kernels of all ranks store into: one rank's part, and how it reaches the others'. Any thread.
+class ExchangeArea {
+ public:
+  virtual ~ExchangeArea() = default;
+  virtual Device& device() const = 0;
+  /// `word` gets a status when a rank is lost, until unwatch().
+  virtual void watch(uint64_t* word) = 0;
+  virtual void unwatch(uint64_t* word) = 0;
+  /// TW_OK, or which rank was lost, or how a run failed: the ranks no longer agree on what the area holds.
+  virtual Status check() = 0;
+  virtual void fail(Status status, const std::string& why) = 0;
+};
+
+struct ExchangeStep {
+  device::Exchange what{};
+  uint32_t blocks = 1;  // of threads; a power of two
+  uint64_t input_bytes = 0, output_bytes = 0;
+  std::shared_ptr<ExchangeArea> area;
+};
+
+}  // namespace thalweg::impl

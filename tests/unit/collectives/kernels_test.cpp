@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives on queues of devices that reach each other: one kernel on each, by both protocols.
+#include "own_queue.hpp"
+#include "planned_jobs.hpp"
+
+namespace thalweg::test {
+namespace {
+
+class Kernels : public testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Kernels, testing::Values(2, 3, 5, 8));
+
+JobCase random_case(uint64_t pick, size_t count, uint32_t size, const std::string& place) {
+  JobCase c;
+  c.type = static_cast<uint32_t>(pick % (TW_TYPE_UINT8 + 1));
+  c.op = static_cast<uint32_t>(pick / 9 % (is_float(c.type) ? TW_REDUCE_MAX + 1 : TW_REDUCE_XOR + 1));
+  c.count = count;
+  c.root = static_cast<uint32_t>(pick % size);
+  c.in_place = pick / 5 % 2 == 1;
+  c.place = place.c_str();
+  return c;
+}
+
+/// Counts around the switches: one word, a block's room of LL (4 KiB), all of it (16 KiB here), several pieces.
+constexpr size_t kShort[] = {0, 1, 2, 7, 63, 511, 513, 1'023, 1'999};
+constexpr size_t kLonger[] = {1, 17, 1'025, 4'099, 33'333};
+
+void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> counts, size_t longest) {
+  const uint64_t seed = fresh_seed();
+  run_group(ranks, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    std::vector<std::unique_ptr<Jobs>> all;  // to release a device's memory waits for its kernels, those of other ranks, too
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const uint64_t pick = seed + i;
+      const JobCase c = random_case(pick, counts[i], rank.rank.size, place);
+      if (c.count * size_of(c.type) > longest) continue;
+      SCOPED_TRACE("count " + std::to_string(c.count) + ", type " + std::to_string(c.type) + ", operation " + std::to_string(c.op));
+      Jobs& jobs = *all.emplace_back(std::make_unique<Jobs>(rank, c));
+      jobs.add_equal_blocks();
+      Target target = queue.target();
+      target.options.algorithm = algorithm;
+      for (uint64_t round = 0; round < 3; ++round) {
+        jobs.fill(pick + 100 * round);
+        jobs.call(target);
+        queue.synchronize();
+        ASSERT_EQ(tw_queue_check(queue), TW_OK) << tw_last_error();
+        jobs.check(pick + 100 * round);
+      }
+    }
+    rank.rank.barrier();
+  });
+}
+
+TEST_P(Kernels, ByLl) { run_all(GetParam(), "ll", kShort, 16 << 10); }
+TEST_P(Kernels, BySimple) { run_all(GetParam(), "simple", kLonger, SIZE_MAX); }
+TEST_P(Kernels, ByTheOneThatIsChosen) { run_all(GetParam(), nullptr, kLonger, SIZE_MAX); }
+
+/// More pieces than slots, in each block of threads.
+TEST(KernelsLong, OfManyPieces) {
+  const uint64_t seed = fresh_seed();
+  for (const uint32_t ranks : {2u, 3u}) {
+    run_group(ranks, [&](GroupRank& rank) {
+      const std::string place = place_of(rank, true);
+      OwnQueue queue(rank, place);
+      JobCase c;
+      c.count = 500'003;
+      c.place = place.c_str();
+      c.in_place = ranks == 3;
+      Jobs jobs(rank, c);
+      jobs.add_equal_blocks();
+      Target target = queue.target();
+      target.options.algorithm = "simple";
+      for (uint64_t round = 0; round < 2; ++round) {
+        jobs.fill(seed + round);
+        jobs.call(target);
+        queue.synchronize();
+        jobs.check(seed + round);
+      }
+      rank.rank.barrier();
+    });
+  }
+}
+
+/// Both protocols by turns, in a graph that is launched again and again; and barriers.
+TEST_P(Kernels, Captured) {
+  const uint64_t seed = fresh_seed();
+  run_group(GetParam(), [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    JobCase c;
+    c.count = 1 + seed % 307;
+    c.place = place.c_str();
+    Jobs jobs(rank, c);
+    jobs.add_equal_blocks();
+    OwnQueue queue(rank, place);
+    Target ll = queue.target(), simple = queue.target();
+    ll.options.algorithm = "ll";
+    simple.options.algorithm = "simple";
+    const auto enqueue = [&] {
+      jobs.call(ll);
+      ASSERT_EQ(tw_barrier_on(queue, rank.group, nullptr), TW_OK) << tw_last_error();
+      jobs.call(simple);
+    };
+    jobs.fill(seed);
+    enqueue();
+    queue.synchronize();
+    OwnGraph graph(queue, enqueue);
+    for (uint64_t round = 1; round < 10; ++round) {
+      jobs.fill(seed + round * 100);
+      ASSERT_EQ(tw_graph_launch(graph, queue), TW_OK) << tw_last_error();
+      queue.synchronize();
+      jobs.check(seed + round * 100);
+    }
+    rank.rank.barrier();
+  });
+}
+
+/// A group's collectives on two queues come one after the other, in the order of the calls.
+TEST(KernelsAtOnce, OnTwoQueuesKeepTheirOrder) {
+  const uint64_t seed = fresh_seed();
+  run_group(3, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    JobCase c;
+    c.count = 703;
+    c.place = place.c_str();
+    Jobs one(rank, c), two(rank, c);
+    one.add_equal_blocks();
+    two.add_equal_blocks();
+    OwnQueue queue(rank, place), beside(rank, place);
+    for (uint64_t round = 0; round < 10; ++round) {
+      one.fill(seed + round * 100);
+      two.fill(seed + round * 100 + 50);
+      one.call(queue.target());
+      two.call(beside.target());
+      queue.synchronize();
+      beside.synchronize();
+      one.check(seed + round * 100);
+      two.check(seed + round * 100 + 50);
+    }
+    rank.rank.barrier();
+  });
+}
+
+/// Two groups, on a queue each: which one is called first differs between ranks.
+TEST(KernelsAtOnce, OfTwoGroupsInAnyOrder) {
+  const uint64_t seed = fresh_seed();
+  run_group(3, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    tw_group* other = nullptr;
+    rank.make(&other);
+    {
+      JobCase c;
+      c.count = 703;
+      c.place = place.c_str();
+      Jobs one(rank, c), two(rank, c, other);
+      one.add_equal_blocks();
+      two.add_equal_blocks();
+      OwnQueue queue(rank, place), beside(rank, place);
+      for (uint64_t round = 0; round < 10; ++round) {
+        one.fill(seed + round * 100);
+        two.fill(seed + round * 100 + 50);
+        const bool turned = round != 0 && (rank.rank.number + round) % 2 == 1;  // the first calls make the areas, by the host
+        if (turned) two.call(beside.target());
+        one.call(queue.target());
+        if (!turned) two.call(beside.target());
+        queue.synchronize();
+        beside.synchronize();
+        one.check(seed + round * 100);
+        two.check(seed + round * 100 + 50);
+      }
+      rank.rank.barrier();
+    }
+    EXPECT_EQ(tw_barrier(other, nullptr, nullptr), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_group_destroy(other), TW_OK) << tw_last_error();
+  });
+}
+
+/// The same bits by both protocols, and by the host's schedule in the order of ranks.
+TEST(KernelsBits, AreThoseOfTheScheduleOneShot) {
+  constexpr size_t kCount = 1'001;
+  const uint64_t seed = fresh_seed();
+  for (const uint32_t type : {uint32_t{TW_TYPE_FLOAT32}, uint32_t{TW_TYPE_BFLOAT16}, uint32_t{TW_TYPE_FLOAT16}}) {
+    run_group(5, [&](GroupRank& rank) {
+      const std::string place = place_of(rank, true);
+      const size_t bytes = kCount * size_of(type);
+      std::mt19937_64 random(seed + rank.rank.number);
+      Values values(kCount);
+      for (double& value : values) value = std::ldexp(static_cast<double>(random() % 2'000) - 1'000, -7);
+      Room send(rank.rank.context, place.c_str(), bytes), recv(rank.rank.context, place.c_str(), bytes);
+      Room host_send(rank.rank.context, "host", bytes), host_recv(rank.rank.context, "host", bytes);
+      send.store(encode(type, values));
+      host_send.store(encode(type, values));
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = "one_shot";
+      ASSERT_EQ(tw_allreduce(rank.group, host_send.data(), host_recv.data(), kCount, type, TW_REDUCE_SUM, &options, nullptr),
+                TW_OK)
+          << tw_last_error();
+      OwnQueue queue(rank, place);
+      for (const char* algorithm : {"ll", "simple"}) {
+        options.algorithm = algorithm;
+        recv.store(std::string(bytes, '\0'));
+        ASSERT_EQ(tw_allreduce_on(queue, rank.group, send.data(), recv.data(), kCount, type, TW_REDUCE_SUM, &options), TW_OK)
+            << tw_last_error();
+        queue.synchronize();
+        EXPECT_TRUE(recv.load() == host_recv.load()) << algorithm << " type " << type;
+      }
+      rank.rank.barrier();
+    });
+  }
+}
+
+/// One rank's queue is the host's: all go by steps, whichever is called.
+TEST(KernelsWithout, AQueueOfTheHostAllTakeSteps) {
+  const uint64_t seed = fresh_seed();
+  run_group(3, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, rank.rank.number != 1);
+    JobCase c;
+    c.count = 97;
+    c.place = place.c_str();
+    Jobs jobs(rank, c);
+    jobs.add_allreduce();
+    OwnQueue queue(rank, place);
+    for (uint64_t round = 0; round < 3; ++round) {
+      jobs.fill(seed + round);
+      jobs.call(queue.target());
+      queue.synchronize();
+      jobs.check(seed + round);
+    }
+    Target named = queue.target();
+    named.options.algorithm = "ll";
+    Room room(rank.rank.context, place.c_str(), 8);
+    EXPECT_EQ(tw_broadcast_on(queue, rank.group, room.data(), 8, TW_TYPE_INT8, 0, &named.options), TW_ERR_UNSUPPORTED);
+    EXPECT_NE(std::string(tw_last_error()).find("queues alone, of devices"), std::string::npos) << tw_last_error();
+    rank.rank.barrier();
+  });
+}
+
+/// Blocks of several lengths, and repeatable reductions, go by steps.
+TEST(KernelsWithout, EqualBlocksTakeSteps) {
+  const uint64_t seed = fresh_seed();
+  run_group(4, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    JobCase c;
+    c.count = 211;
+    c.place = place.c_str();
+    Jobs jobs(rank, c), repeated(rank, c);
+    jobs.add_all();
+    repeated.add_allreduce();
+    OwnQueue queue(rank, place);
+    Target repeatable = queue.target();
+    repeatable.options.flags = TW_COLLECTIVE_REPEATABLE;
+    for (uint64_t round = 0; round < 3; ++round) {
+      jobs.fill(seed + round);
+      repeated.fill(seed + round + 50);
+      jobs.call(queue.target());
+      repeated.call(repeatable);
+      queue.synchronize();
+      jobs.check(seed + round);
+      repeated.check(seed + round + 50);
+    }
+    rank.rank.barrier();
+  });
+}
+
+/// What the device does not reach is refused, with the remedy.
+TEST(KernelsRefuse, OrdinaryMemory) {
+  run_group(2, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    ASSERT_EQ(tw_barrier_on(queue, rank.group, nullptr), TW_OK) << tw_last_error();
+    std::vector<int> ordinary(100);
+    EXPECT_EQ(tw_broadcast_on(queue, rank.group, ordinary.data(), 100, TW_TYPE_INT32, 0, nullptr), TW_ERR_UNSUPPORTED);
+    EXPECT_NE(std::string(tw_last_error()).find("name an algorithm of several steps"), std::string::npos) << tw_last_error();
+    OwnQueue host(rank, "host");
+    EXPECT_EQ(tw_barrier_on(host, rank.group, nullptr), TW_ERR_INVALID);
+    EXPECT_NE(std::string(tw_last_error()).find("another device"), std::string::npos) << tw_last_error();
+    tw_collective_options steps = TW_COLLECTIVE_OPTIONS_INIT;
+    steps.algorithm = "linear";
+    std::fill(ordinary.begin(), ordinary.end(), static_cast<int>(rank.rank.number));
+    ASSERT_EQ(tw_broadcast_on(queue, rank.group, ordinary.data(), 100, TW_TYPE_INT32, 1, &steps), TW_OK) << tw_last_error();
+    queue.synchronize();
+    EXPECT_EQ(ordinary, std::vector<int>(100, 1));
+  });
+}
+
+}  // namespace
+}  // namespace thalweg::test
