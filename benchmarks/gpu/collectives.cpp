@@ -95,8 +95,8 @@ bool verified(const Rank& r, Kind kind, size_t bytes, const char* algorithm) {
   const size_t count = kind == reduce_scatter ? each : all;
   for (size_t i = 0; i < count; ++i) {
     if (r.host[i] == wanted(r, kind, each, i)) continue;
-    std::fprintf(stderr, "rank %u: %s of %zu bytes by %s: element %zu is %g, not %g\n", r.rank, kNames[kind], bytes, algorithm, i,
-                 r.host[i], wanted(r, kind, each, i));
+    std::fprintf(stderr, "rank %u: %s of %zu bytes by %s: element %zu is %g, not %g\n", r.rank, kNames[kind], bytes, algorithm,
+                 i, r.host[i], wanted(r, kind, each, i));
     return false;
   }
   return true;
@@ -151,8 +151,8 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
         if (!verified(r, static_cast<Kind>(kind), bytes, algorithm.c_str())) return 1;
         const double us = timed(r, static_cast<Kind>(kind), bytes, algorithm.c_str());
         if (r.rank == 0)
-          std::printf("{\"collective\": \"%s\", \"algorithm\": \"%s\", \"ranks\": %u, \"bytes\": %zu, \"us\": %.2f}\n", kNames[kind],
-                      algorithm.c_str(), r.size, bytes, us);
+          std::printf("{\"collective\": \"%s\", \"algorithm\": \"%s\", \"ranks\": %u, \"bytes\": %zu, \"us\": %.2f}\n",
+                      kNames[kind], algorithm.c_str(), r.size, bytes, us);
         std::fflush(stdout);
       }
     }

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's captured collectives of float32 as thalweg-gpu-collectives measures them: 100 in a graph (of more than 1 MiB: 20), launched three times; NVLink multicast off.
+"""NCCL's captured collectives of float32 as thalweg-gpu-collectives measures them, NVLink multicast off.
+
+100 in a graph (of more than 1 MiB: 20), launched three times.
 
 usage: nccl_collectives.py [RANKS]
+       nccl_collectives.py --table FOLDER   both results, as run.sh leaves them, side by side
 """
 
 import json
 import os
+import pathlib
 import sys
 import time
-
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 LAUNCHES, TIMES = 3, 12
 
 
 def call(kind, send, recv, size):
+    import torch.distributed as dist
+
     if kind == "allreduce":
         dist.all_reduce(send)
     elif kind == "allgather":
@@ -30,6 +32,9 @@ def call(kind, send, recv, size):
 
 
 def timed(kind, nbytes, size):
+    import torch
+    import torch.distributed as dist
+
     send = torch.ones(nbytes // 4, device="cuda")
     recv = torch.zeros_like(send)
     for _ in range(5):
@@ -56,6 +61,9 @@ def timed(kind, nbytes, size):
 
 
 def work(rank, size):
+    import torch
+    import torch.distributed as dist
+
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", NCCL_NVLS_ENABLE="0")
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=size)
@@ -66,10 +74,39 @@ def work(rank, size):
                 continue
             us = timed(kind, nbytes, size)
             if rank == 0:
-                print(json.dumps({"collective": kind, "nccl": version, "ranks": size, "bytes": nbytes, "us": round(us, 2)}), flush=True)
+                print(
+                    json.dumps({"collective": kind, "nccl": version, "ranks": size, "bytes": nbytes, "us": round(us, 2)}),
+                    flush=True,
+                )
     os._exit(0)
 
 
-if __name__ == "__main__":
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")] if path.exists() else []
+
+
+def table(folder):
+    nccl = {(one["collective"], one["bytes"]): one["us"] for one in lines_of(folder / "nccl-collectives.jsonl")}
+    ours = {}
+    for one in lines_of(folder / "collectives.jsonl"):
+        ours.setdefault((one["collective"], one["bytes"]), {})[one["algorithm"]] = one["us"]
+    print(f"{'':14} {'bytes':>10} {'NCCL us':>10} {'chosen us':>10} {'ratio':>6} {'ll us':>10} {'simple us':>10}")
+    for (kind, nbytes), by in ours.items():
+        peer = nccl.get((kind, nbytes))
+        ratio = f"{by['chosen'] / peer:6.2f}" if peer else "      "
+        cells = [f"{one:10.2f}" if one is not None else " " * 10 for one in (peer, by.get("chosen"))]
+        rest = [f"{one:10.2f}" if one is not None else " " * 10 for one in (by.get("ll"), by.get("simple"))]
+        print(f"{kind:14} {nbytes:10} {' '.join(cells)} {ratio} {' '.join(rest)}")
+
+
+def main():
+    if sys.argv[1:2] == ["--table"]:
+        return table(pathlib.Path(sys.argv[2]))
+    import torch.multiprocessing as mp
+
     ranks = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     mp.spawn(work, args=(ranks,), nprocs=ranks)
+
+
+if __name__ == "__main__":
+    main()

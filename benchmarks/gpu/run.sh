@@ -11,6 +11,7 @@
 #   floor        all floors (60 s): gpu-floor.json, floor.log
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
+#   collectives  captured collectives on queues of all GPUs beside NCCL (80 s): collectives.jsonl, nccl-collectives.jsonl
 #   persistent   small messages and puts without and with a persistent copy kernel, taking turns (30 s): persistent.jsonl
 #   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
 #                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
@@ -29,7 +30,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | collectives | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -173,6 +174,14 @@ programs() {
   timeout 60 ./thalweg-gpu-programs --json="$out/gpu-programs.json" 2>&1 | tee "$out/programs.log" || failed=1
   nccl_peer 2>&1 | tee -a "$out/programs.log" || failed=1
   planned 2>&1 | tee "$out/planned.jsonl" || failed=1
+  return $failed
+}
+
+collectives() {
+  local failed=0 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+  timeout 120 ./thalweg-gpu-collectives $((gpus > 1 ? gpus : 2)) "$device" chosen,ll,simple >"$out/collectives.jsonl" || failed=1
+  [ "$device" != cuda ] || timeout 100 python3 nccl_collectives.py "$gpus" >"$out/nccl-collectives.jsonl" 2>"$out/nccl-collectives.log" || failed=1
+  python3 nccl_collectives.py --table "$out" | tee "$out/collectives.log"
   return $failed
 }
 

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$stage"
 mkdir -p "$stage"
 programs=()
-for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor benchmarks/gpu/stage/thalweg-gpu-programs \
+for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor benchmarks/gpu/stage/thalweg-gpu-programs benchmarks/gpu/stage/thalweg-gpu-collectives \
   tests/gpu/stage/gpu_devices tests/conformance/conformance tests/faults/faults \
   apps/himeno/thalweg-himeno apps/halo/thalweg-halo \
   benchmarks/gpu/stage/thalweg-gpu-kernel benchmarks/gpu/stage/gpu_device_code; do # the last two: ninja gpu_kernel_programs
@@ -23,7 +23,7 @@ cp -L "$build/libthalweg.so.0" "$stage/"
 # Of the system's libraries, those that another system may lack.
 ldd "${programs[@]}" | awk '/(ssl|crypto|gtest)[^ ]* => \// {print $3}' | sort -u | xargs -r -I{} cp -L {} "$stage/"
 find "$stage" -maxdepth 1 -type f -name 'lib*' -o -maxdepth 1 -type f -perm -u+x | xargs strip --strip-unneeded
-cp "$here/programs/nccl_peer.cu" "$here/run.sh" "$here/perf_kernels.sh" "$here/routes.sh" "$here/perf_kernels.py" "$here/speed.py" "$here/kernel.py" "$here/../"{apps,compare,machine,report}.py "$here/../"targets-gpu{,-kernel}.json "$stage/"
+cp "$here/programs/nccl_peer.cu" "$here/nccl_collectives.py" "$here/run.sh" "$here/perf_kernels.sh" "$here/routes.sh" "$here/perf_kernels.py" "$here/speed.py" "$here/kernel.py" "$here/../"{apps,compare,machine,report}.py "$here/../"targets-gpu{,-kernel}.json "$stage/"
 cp "$here/../../tests/gpu/run.sh" "$stage/contract.sh"
 [ -z "$ucx" ] || cp -r "$ucx" "$stage/ucx"
 [ -z "$packages" ] || { mkdir "$stage/packages"; cp -r "$packages/thalweg" "$stage/packages/"; cp -r "$here/../../tests/gpu/frameworks" "$stage/"; cp "$here/../../tests/python/"{peers,fixtures}.py "$stage/frameworks/"; }

@@ -15,7 +15,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kThreads = 512;  // of a block, at most
+constexpr uint64_t kThreads = 512;               // of a block, at most
 constexpr uint64_t kMagic = 0x7468616c64657631;  // of this form of the two messages
 constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
 constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
@@ -57,9 +57,7 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
   return most;
 }
 
-uint32_t blocks_of(const Executor& by) {
-  return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks);
-}
+uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
 
 device::AreaLayout layout_of(uint32_t blocks, uint32_t size, uint64_t piece) { return {blocks, size, piece}; }
 
@@ -237,7 +235,8 @@ void DeviceArea::fill(uint64_t bytes, bool rooted, ExchangeStep* out) const {
   what.piece = piece_;
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
   const bool one_each = bytes <= uint64_t{blocks_} * kThreads * device::kUnitBytes;
-  const uint64_t share = what.low_latency == 0 ? kBlockShare : (one_each ? kThreads : device::kUnitsOfBlock) * device::kUnitBytes;
+  const uint64_t share =
+      what.low_latency == 0 ? kBlockShare : (one_each ? kThreads : device::kUnitsOfBlock) * device::kUnitBytes;
   const bool many = what.low_latency != 0 || (bytes >= kManyBytes && !rooted);
   const uint32_t most = many ? blocks_ : std::min(blocks_, kManyBlocks);
   out->blocks = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil((bytes + share - 1) / share), 1, most));

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <string>
 
-#include "collectives/schedule.hpp"
 #include "collectives/estimate.hpp"
+#include "collectives/schedule.hpp"
 #include "plans/exchange_step.hpp"
 #include "plans/executor.hpp"
 #include "plans/window.hpp"

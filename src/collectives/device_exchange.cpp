@@ -46,10 +46,10 @@ void name_peers(const Collective& c, device::Exchange* x) {
 
 /// Where blocks lie one behind the other.
 void lay_out(const Collective& c, device::Exchange* x) {
-  const bool from_each = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::scatter ||
-                         c.kind == CollectiveKind::reduce_scatter;
-  const bool to_each = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::gather ||
-                       c.kind == CollectiveKind::allgather;
+  const bool from_each =
+      c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::scatter || c.kind == CollectiveKind::reduce_scatter;
+  const bool to_each =
+      c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::gather || c.kind == CollectiveKind::allgather;
   x->bytes = c.bytes();
   x->input_stride = from_each ? x->bytes : 0;
   x->output_stride = to_each ? x->bytes : 0;

@@ -16,7 +16,8 @@ struct CollectiveCosts {
   double scratch_byte_ns = 0.02;  // of scratch memory, which has to be had
   double host_message_ns = 0;     // between hosts, where ranks_per_host says which; 0: as within one
   double host_byte_ns = 0;
-  double ll_ns = 4900, ll_byte_ns = 0.009;  // kernels: a run, and each byte that a rank sends; until they are measured: of NVLink
+  double ll_ns = 4900,
+         ll_byte_ns = 0.009;  // kernels: a run, and each byte that a rank sends; until they are measured: of NVLink
   double one_phase_ns = 11'500, two_phases_ns = 13'000, simple_byte_ns = 0.003;
   bool cpu_moves = false;  // the CPU that reduces moves what is sent and received, too
 };

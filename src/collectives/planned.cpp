@@ -199,8 +199,8 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
 /// Of the group's first collective on queues: whether these are of devices that reach each other.
 Status find_device(tw_queue& queue, tw_group& group, const Call& call) {
   if (queue.queue->capture_state() != CaptureState::none)
-    return fail(TW_ERR_INVALID, "%s: the group's first collective on a queue cannot be captured: call it once before the capture",
-                call.name);
+    return fail(TW_ERR_INVALID,
+                "%s: the group's first collective on a queue cannot be captured: call it once before the capture", call.name);
   Collectives* all = nullptr;
   {
     const Engine::Guard guard(*group.worker.engine);

@@ -110,7 +110,8 @@ struct Collective {
   bool counts_at_root = false;  // gather, scatter: only the root has counts; `count` is the own one, and a guess at the root
   uint64_t chunk = 256 << 10;   // bytes: longer messages are cut, where steps overlap by that; the same on all ranks
   bool direct = false;          // a blocking call of ranks that map each other's memory (direct_area.hpp)
-  uint64_t kernel_room = 0;  // on queues of devices that reach each other (device_area.hpp): bytes that LL takes at once; 0: not so
+  uint64_t kernel_room =
+      0;  // on queues of devices that reach each other (device_area.hpp): bytes that LL takes at once; 0: not so
   uint32_t ranks_per_host = 0;  // ranks i and j are of one host if i / this == j / this; 0: not known, or not so
   uint64_t bytes() const { return count * element; }
 };

@@ -55,7 +55,7 @@ struct ProgramRun {
   uint64_t state = 0;     // device::ProgramState, executor's memory, state_bytes() long, zeroed before the first run
   device::Guard guard{};  // of every wait; the abort flag is the state's
   ProgramShape shape{};
-  std::shared_ptr<Carrier> carrier;  // of runs by the host; null: nothing is rung for, or another thread handles it
+  std::shared_ptr<Carrier> carrier;            // of runs by the host; null: nothing is rung for, or another thread handles it
   const device::Exchange* exchange = nullptr;  // of a program that is one; host memory, which the call reads and does not keep
 };
 

@@ -53,7 +53,8 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
     text += peer;
   }
   if (step.exchange != nullptr && code == TW_ERR_BUSY)
-    return text + " of " + step.of + ": another one of the group was still running on another queue: order them, or duplicate the group";
+    return text + " of " + step.of +
+           ": another one of the group was still running on another queue: order them, or duplicate the group";
   if (step.exchange != nullptr && code == TW_ERR_TIMED_OUT)
     return text + " of " + step.of + ": rank " + std::to_string(failure.found) + " did not come in time (run " +
            std::to_string(failure.expected) + "). Make another group";

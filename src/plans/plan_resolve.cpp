@@ -168,7 +168,8 @@ Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
     const Status status = executor_->admit(sides[i].first, sides[i].second, {}, i == 0 ? &out.local : &out.target);
     if (!is_error(status)) continue;
     const std::string why = last_error();
-    return fail(status, "%s; use memory of the device, pinned or library memory; or, on all ranks, name an algorithm of several steps",
+    return fail(status,
+                "%s; use memory of the device, pinned or library memory; or, on all ranks, name an algorithm of several steps",
                 why.c_str());
   }
   return TW_OK;

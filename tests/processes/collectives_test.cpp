@@ -134,10 +134,9 @@ TEST_P(CollectivesBetween, AKilledRankIsNamedToAll) {
   char directory[] = "/tmp/thalweg-collectives-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
   const auto environment = [&](uint32_t rank) {
-    return std::vector<std::string>{"GROUP_RANK=" + std::to_string(rank),
-                                    std::string("GROUP_STORE=file:") + directory + "/store",
-                                    std::string("GROUP_TRANSPORT=") + transport, "GROUP_KIND=" + std::to_string(kind),
-                                    "THALWEG_EMULATED=devices=2"};
+    return std::vector<std::string>{
+        "GROUP_RANK=" + std::to_string(rank), std::string("GROUP_STORE=file:") + directory + "/store",
+        std::string("GROUP_TRANSPORT=") + transport, "GROUP_KIND=" + std::to_string(kind), "THALWEG_EMULATED=devices=2"};
   };
   std::vector<std::unique_ptr<Child>> children;
   for (uint32_t i = 0; i < kRanks; ++i) children.push_back(std::make_unique<Child>("collectives member", environment(i)));

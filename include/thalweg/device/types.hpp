@@ -90,7 +90,19 @@ struct Window {
 };
 
 /// ---- Program: the steps of a plan as an executor runs them.
-enum class StepKind : u32 { copy, send, reduce, post, take, signal, wait, atomic, ring, await, exchange };  // the first three move bytes
+enum class StepKind : u32 {
+  copy,
+  send,
+  reduce,
+  post,
+  take,
+  signal,
+  wait,
+  atomic,
+  ring,
+  await,
+  exchange
+};  // the first three move bytes
 /// Value of run r (0, 1, ...): value + r * increment.
 struct Signal {
   u64* word;  // null: none

@@ -81,12 +81,11 @@ Status CudaQueue::run(const ProgramRun& program) {
 }
 
 Status CudaQueue::run_exchange(const ProgramRun& program) {
-  const kernels::ExchangeArguments arguments{
-      {nullptr, static_cast<unsigned>(program.steps.size()), nullptr, reinterpret_cast<device::ProgramState*>(program.state),
-       program.guard},
-      program.shape.blocks,
-      0,
-      *program.exchange};
+  const kernels::ExchangeArguments arguments{{nullptr, static_cast<unsigned>(program.steps.size()), nullptr,
+                                              reinterpret_cast<device::ProgramState*>(program.state), program.guard},
+                                             program.shape.blocks,
+                                             0,
+                                             *program.exchange};
   const bool low_latency = program.exchange->low_latency != 0;
   return launch_program(low_latency ? KernelName::exchange_ll : KernelName::exchange_simple, program.shape,
                         low_latency && program.shape.blocks <= kEarlyBlocks, arguments);

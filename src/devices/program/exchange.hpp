@@ -17,28 +17,28 @@
 
 namespace thalweg::device {
 
-constexpr u32 kFirstAreas = 8;         // whose addresses come along with a launch
-constexpr u32 kMostExchangers = 64;    // ranks: a bit each
-constexpr u32 kExchangeBlocks = 128;    // of threads, at most
-constexpr u32 kUnitsOfBlock = 1024;    // LL: words of 8 bytes that a block sends to a rank in one run, at most
-constexpr u64 kUnitBytes = 8;          // of data, in 16
+constexpr u32 kFirstAreas = 8;        // whose addresses come along with a launch
+constexpr u32 kMostExchangers = 64;   // ranks: a bit each
+constexpr u32 kExchangeBlocks = 128;  // of threads, at most
+constexpr u32 kUnitsOfBlock = 1024;   // LL: words of 8 bytes that a block sends to a rank in one run, at most
+constexpr u64 kUnitBytes = 8;         // of data, in 16
 
 /// By value in a launch's parameters.
 struct Exchange {
   u32 rank, size;
-  u32 low_latency;  // LL; 0: Simple
-  u32 two_phases;   // Simple
-  u32 reduces;      // what is taken is reduced; 0: it goes to its places
-  u32 type, op;     // ElementType, ReduceOp
-  u32 threads;      // of a block
-  u64 sends, takes;  // bits: ranks to which this one sends a block, from which it takes one; its own bit: its own block
-  u64 input, output, bytes;         // addresses here; length of a block
+  u32 low_latency;           // LL; 0: Simple
+  u32 two_phases;            // Simple
+  u32 reduces;               // what is taken is reduced; 0: it goes to its places
+  u32 type, op;              // ElementType, ReduceOp
+  u32 threads;               // of a block
+  u64 sends, takes;          // bits: ranks to which this one sends a block, from which it takes one; its own bit: its own block
+  u64 input, output, bytes;  // addresses here; length of a block
   u64 input_stride, output_stride;  // from the block of one rank to that of the next
   u32 room_blocks;                  // for how many blocks of threads areas have room
   u32 reserved;
-  u64 piece;                 // bytes of a slot, a multiple of 16
-  u64 areas[kFirstAreas];    // of the first ranks, as this device reaches them
-  const u64* more_areas;     // of all, in this device's memory; as many as there are
+  u64 piece;               // bytes of a slot, a multiple of 16
+  u64 areas[kFirstAreas];  // of the first ranks, as this device reaches them
+  const u64* more_areas;   // of all, in this device's memory; as many as there are
 };
 
 /// The own words of a block of threads, at the begin of an area.

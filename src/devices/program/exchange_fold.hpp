@@ -8,18 +8,6 @@ namespace thalweg::device {
 
 constexpr u32 kTogether = 8;  // words of as many ranks are loaded before the first is looked at
 
-/// Element void: nothing is reduced.
-template <class Element>
-struct OrByte {
-  using Type = Element;
-  static constexpr bool reduces = true;
-};
-template <>
-struct OrByte<void> {
-  using Type = Plain<unsigned char>;
-  static constexpr bool reduces = false;
-};
-
 /// A word's elements, accumulated. Word: u64, Word16, or one element.
 template <class Element, ReduceOp Op, class Word>
 struct Folded {
@@ -29,16 +17,19 @@ struct Folded {
     Word whole;
     Stored part[lanes];
   };
-  typename Element::Accumulated sum[lanes] THALWEG_HOST_ZERO;
+  typename Element::Accumulated sum[lanes];
 
-  THALWEG_DEVICE void take(Word word, bool first) {
+  THALWEG_DEVICE explicit Folded(Word first) {
+    Parts parts;
+    parts.whole = first;
+    THALWEG_UNROLL
+    for (u32 i = 0; i < lanes; ++i) sum[i] = Element::widen(parts.part[i]);
+  }
+  THALWEG_DEVICE void take(Word word) {
     Parts parts;
     parts.whole = word;
     THALWEG_UNROLL
-    for (u32 i = 0; i < lanes; ++i) {
-      const auto next = Element::widen(parts.part[i]);
-      sum[i] = first ? next : Apply<Op>::to(sum[i], next);
-    }
+    for (u32 i = 0; i < lanes; ++i) sum[i] = Apply<Op>::to(sum[i], Element::widen(parts.part[i]));
   }
   THALWEG_DEVICE Word result() const {
     Parts parts;
@@ -94,6 +85,24 @@ THALWEG_DEVICE auto with_element(u32 type, u32 op, Work& work) {
     default:
       return with_op<Plain<unsigned char>>(op, work);
   }
+}
+
+/// Words of one place of several ranks, to one.
+struct FoldWords {
+  const u64* words;
+  u32 count;
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE u64 run() const {
+    Folded<Element, Op, u64> sum(words[0]);
+    THALWEG_ROLLED
+    for (u32 i = 1; i < count; ++i) sum.take(words[i]);
+    return sum.result();
+  }
+};
+/// Not in line: all types and operations.
+THALWEG_DEVICE_COLD u64 fold_words(u32 type, u32 op, const u64* words, u32 count) {
+  FoldWords work{words, count};
+  return with_element(type, op, work);
 }
 
 }  // namespace thalweg::device

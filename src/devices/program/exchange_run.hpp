@@ -14,11 +14,23 @@
 
 namespace thalweg::device {
 
+/// Not in line: most memory is aligned.
+template <class M>
+THALWEG_DEVICE_COLD void copy_unaligned(M m, u32 rank, u32 size, u64 to, u64 from, u64 bytes) {
+  copy_run(m, rank, size, to, from, bytes);
+}
+
 template <class M, class Group>
 class ExchangeRun {
  public:
   THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
-      : m_(m), group_(group), x_(x), program_(program), blocks_(blocks), block_(block), layout_{x.room_blocks, x.size, x.piece} {
+      : m_(m),
+        group_(group),
+        x_(x),
+        program_(program),
+        blocks_(blocks),
+        block_(block),
+        layout_{x.room_blocks, x.size, x.piece} {
     const u64 whole = x.two_phases != 0 ? slice() : x.bytes, unit = x.low_latency != 0 ? kUnitBytes : sizeof(Word16);
     const u64 share = ((whole + unit - 1) / unit + blocks - 1) / blocks * unit;
     begin_ = share * block < whole ? share * block : whole;
@@ -60,8 +72,11 @@ class ExchangeRun {
   }
   /// One poll. True: this thread has taken all of its words.
   THALWEG_DEVICE bool take_units() {
-    TakeUnits work{*this};
-    return x_.reduces != 0 ? with_element(x_.type, x_.op, work) : work.template run<void, ReduceOp::sum>();
+    THALWEG_ROLLED
+    for (; unit_ < units_ || unit_ == 0; unit_ += group_.size()) {
+      if (!take_unit(unit_)) return false;
+    }
+    return true;
   }
 
   // ---------------------------------------------------------------------------------------------- Simple
@@ -146,13 +161,6 @@ class ExchangeRun {
   struct Range {
     u64 begin, bytes;  // of the slice, or of the block
   };
-  struct TakeUnits {
-    ExchangeRun& of;
-    template <class Element, ReduceOp Op>
-    THALWEG_DEVICE bool run() {
-      return of.template take_all<Element, Op>();
-    }
-  };
   struct TakePiece {
     ExchangeRun& of;
     const Range range;
@@ -226,20 +234,9 @@ class ExchangeRun {
     return reinterpret_cast<Word16*>(area(of) + layout_.units(block_, run_ & 1, from)) + unit;
   }
 
-  template <class Element, ReduceOp Op>
-  THALWEG_DEVICE bool take_all() {
-    THALWEG_ROLLED
-    for (; unit_ < units_ || unit_ == 0; unit_ += group_.size()) {
-      if (!take_unit<Element, Op>(unit_)) return false;
-    }
-    return true;
-  }
-  /// Element void: nothing is reduced.
-  template <class Element, ReduceOp Op>
   THALWEG_DEVICE bool take_unit(u32 unit) {
-    constexpr bool kReduces = OrByte<Element>::reduces;
-    Folded<typename OrByte<Element>::Type, Op, u64> sum;
-    bool first = true;
+    u64 taken[kMostExchangers];
+    u32 count = 0;
     for (u32 base = 0; base < x_.size; base += kTogether) {
       Word16 held[kTogether] THALWEG_HOST_ZERO;
       if (!load_units(unit, base, held)) return false;
@@ -248,17 +245,14 @@ class ExchangeRun {
         const u32 from = base + k;
         if (from >= x_.size || !has(x_.takes, from) || unit >= units_) continue;
         const u64 word = from != x_.rank ? held[k].low : own_word(unit);
-        if constexpr (kReduces) {
-          sum.take(word, first);
-          first = false;
+        if (x_.reduces != 0) {
+          taken[count++] = word;
         } else {
           write_word(x_.output + x_.output_stride * from + offset_of(unit), bytes_of(unit), word);
         }
       }
     }
-    if constexpr (kReduces) {
-      if (!first) write_word(x_.output + offset_of(unit), bytes_of(unit), sum.result());
-    }
+    if (count != 0) write_word(x_.output + offset_of(unit), bytes_of(unit), fold_words(x_.type, x_.op, taken, count));
     return true;
   }
   THALWEG_DEVICE u64 own_word(u32 unit) const {
@@ -323,7 +317,7 @@ class ExchangeRun {
         return;
       }
     }
-    copy_run(m_, group_.rank(), group_.size(), to, from, bytes);
+    copy_unaligned(m_, group_.rank(), group_.size(), to, from, bytes);
   }
   THALWEG_DEVICE void push_piece(u32 piece) {
     THALWEG_ROLLED
@@ -337,8 +331,10 @@ class ExchangeRun {
   THALWEG_DEVICE void take_piece(u32 piece) {
     taken_ = piece;
     if (x_.reduces != 0) {
+      taken_count_ = 0;  // those of the first ranks
+      while (taken_count_ < x_.size && has(x_.takes, taken_count_)) ++taken_count_;
       TakePiece work{*this, range_of(piece, x_.rank)};
-      with_element(x_.type, x_.op, work);
+      if (taken_count_ != 0) with_element(x_.type, x_.op, work);
       return;
     }
     const Range range = range_of(piece, x_.rank);
@@ -353,8 +349,9 @@ class ExchangeRun {
   THALWEG_DEVICE u64 source_of(u32 from, u64 begin) const {
     return from != x_.rank ? slot_at(x_.rank, taken_, 0, from) : input_of(x_.rank) + begin;
   }
+  /// Not in line: for each type and operation.
   template <class Element, ReduceOp Op>
-  THALWEG_DEVICE void reduce_piece(Range range) {
+  THALWEG_DEVICE_COLD void reduce_piece(Range range) {
     using Stored = typename Element::Stored;
     if constexpr (M::whole_runs) {
       for (u64 at = 0; at < range.bytes; at += kBatch * sizeof(Stored)) {
@@ -374,17 +371,14 @@ class ExchangeRun {
     using Stored = typename Element::Stored;
     Stored held[kBatch];
     typename Element::Accumulated sum[kBatch] THALWEG_HOST_ZERO;
-    bool first = true;
-    for (u32 from = 0; from < x_.size; ++from) {
-      if (!has(x_.takes, from)) continue;
+    for (u32 from = 0; from < taken_count_; ++from) {
       const Stored* const next = m_.view(reinterpret_cast<const Stored*>(source_of(from, begin) + offset), count, held);
       for (u32 i = 0; i < count; ++i) {
         const auto wide = Element::widen(next[i]);
-        sum[i] = first ? wide : Apply<Op>::to(sum[i], wide);
+        sum[i] = from == 0 ? wide : Apply<Op>::to(sum[i], wide);
       }
-      first = false;
     }
-    for (u32 to = 0; !first && to < x_.size; ++to) {
+    for (u32 to = 0; to < x_.size; ++to) {
       if (to != x_.rank && x_.two_phases == 0) continue;
       const u64 at = to == x_.rank ? x_.output + begin : slot_at(to, taken_, 1, x_.rank);
       Stored* const target = reinterpret_cast<Stored*>(at + offset);
@@ -398,31 +392,25 @@ class ExchangeRun {
     THALWEG_ROLLED
     for (u64 at = first_word + group_.rank(); at < count; at += group_.size()) {
       const u64 offset = at * sizeof(Word);
-      Folded<Element, Op, Word> sum;
-      bool first = true;
-      for (u32 base = 0; base < x_.size; base += kTogether) {
-        Word held[kTogether] THALWEG_HOST_ZERO;
-        THALWEG_UNROLL
-        for (u32 k = 0; k < kTogether; ++k) {
-          if (base + k < x_.size && has(x_.takes, base + k))
-            held[k] = m_.read(reinterpret_cast<const Word*>(source_of(base + k, begin) + offset));
-        }
-        THALWEG_UNROLL
-        for (u32 k = 0; k < kTogether; ++k) {
-          if (base + k >= x_.size || !has(x_.takes, base + k)) continue;
-          sum.take(held[k], first);
-          first = false;
-        }
+      Folded<Element, Op, Word> sum(read_source<Word>(0, begin, offset));
+      Word next = taken_count_ > 1 ? read_source<Word>(1, begin, offset) : Word{};
+      THALWEG_ROLLED
+      for (u32 from = 1; from < taken_count_; ++from) {  // the next one's is under way meanwhile
+        const Word now = next;
+        if (from + 1 < taken_count_) next = read_source<Word>(from + 1, begin, offset);
+        sum.take(now);
       }
-      if (first) continue;
       const Word result = sum.result();
       m_.write(reinterpret_cast<Word*>(x_.output + begin + offset), result);
-      if (x_.two_phases == 0) continue;
       THALWEG_ROLLED
-      for (u32 to = 0; to < x_.size; ++to) {
+      for (u32 to = 0; x_.two_phases != 0 && to < x_.size; ++to) {
         if (to != x_.rank) m_.write(reinterpret_cast<Word*>(slot_at(to, taken_, 1, x_.rank) + offset), result);
       }
     }
+  }
+  template <class Word>
+  THALWEG_DEVICE Word read_source(u32 from, u64 begin, u64 offset) const {
+    return m_.read(reinterpret_cast<const Word*>(source_of(from, begin) + offset));
   }
   /// Two phases: the other ranks' results.
   THALWEG_DEVICE void bring_results(u32 piece) {
@@ -455,7 +443,7 @@ class ExchangeRun {
   u64 run_ = 0, before_ = 0;
   u32 units_ = 0, unit_ = 0;
   u64 ahead_ = 0;  // the thread's first word
-  u32 pieces_ = 0, pushed_ = 0, reduced_ = 0, over_ = 0, taken_ = 0;
+  u32 pieces_ = 0, pushed_ = 0, reduced_ = 0, over_ = 0, taken_ = 0, taken_count_ = 0;
   Action action_ = Action::push;
   u64 awaited_ = 0;
   u32 missing_ = 0, polls_ = 0;

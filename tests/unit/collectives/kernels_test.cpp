@@ -34,7 +34,8 @@ void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> coun
       const uint64_t pick = seed + i;
       const JobCase c = random_case(pick, counts[i], rank.rank.size, place);
       if (c.count * size_of(c.type) > longest) continue;
-      SCOPED_TRACE("count " + std::to_string(c.count) + ", type " + std::to_string(c.type) + ", operation " + std::to_string(c.op));
+      SCOPED_TRACE("count " + std::to_string(c.count) + ", type " + std::to_string(c.type) + ", operation " +
+                   std::to_string(c.op));
       Jobs& jobs = *all.emplace_back(std::make_unique<Jobs>(rank, c));
       jobs.add_equal_blocks();
       Target target = queue.target();
