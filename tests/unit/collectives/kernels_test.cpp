@@ -9,17 +9,6 @@ namespace {
 class Kernels : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Kernels, testing::Values(2, 3, 5, 8));
 
-JobCase random_case(uint64_t pick, size_t count, uint32_t size, const std::string& place) {
-  JobCase c;
-  c.type = static_cast<uint32_t>(pick % (TW_TYPE_UINT8 + 1));
-  c.op = static_cast<uint32_t>(pick / 9 % (is_float(c.type) ? TW_REDUCE_MAX + 1 : TW_REDUCE_XOR + 1));
-  c.count = count;
-  c.root = static_cast<uint32_t>(pick % size);
-  c.in_place = pick / 5 % 2 == 1;
-  c.place = place.c_str();
-  return c;
-}
-
 /// Counts around the switches: one word, a block's room of LL (4 KiB), all of it (16 KiB here), several pieces.
 constexpr size_t kShort[] = {0, 1, 2, 7, 63, 511, 513, 1'023, 1'999};
 constexpr size_t kLonger[] = {1, 17, 1'025, 4'099, 33'333};

@@ -31,6 +31,18 @@ struct JobCase {
   const char* place = "host";
 };
 
+/// Type, operation, root and whether in place by `pick`. place lives as long.
+inline JobCase random_case(uint64_t pick, size_t count, uint32_t size, const std::string& place) {
+  JobCase c;
+  c.type = static_cast<uint32_t>(pick % (TW_TYPE_UINT8 + 1));
+  c.op = static_cast<uint32_t>(pick / 9 % (is_float(c.type) ? TW_REDUCE_MAX + 1 : TW_REDUCE_XOR + 1));
+  c.count = count;
+  c.root = static_cast<uint32_t>(pick % size);
+  c.in_place = pick / 5 % 2 == 1;
+  c.place = place.c_str();
+  return c;
+}
+
 struct Job {
   const char* name = "";
   std::function<tw_status(Target&)> call;

@@ -37,13 +37,8 @@ class Planned : public testing::TestWithParam<uint32_t> {
       const std::string place = place_of(rank, device);
       for (int i = 0; i < cases; ++i) {
         const uint64_t pick = seed + static_cast<uint64_t>(i);
-        JobCase c;
-        c.type = static_cast<uint32_t>(pick % (TW_TYPE_UINT8 + 1));
-        c.op = static_cast<uint32_t>(pick / 9 % (is_float(c.type) ? TW_REDUCE_MAX + 1 : TW_REDUCE_XOR + 1));
-        c.count = i == 0 ? 1 : i == 1 ? 20'011 : 1 + pick % 301;
-        c.root = static_cast<uint32_t>(pick % rank.rank.size);
+        JobCase c = random_case(pick, i == 0 ? 1 : i == 1 ? 20'011 : 1 + pick % 301, rank.rank.size, place);
         c.in_place = i % 2 == 1;
-        c.place = place.c_str();
         Jobs jobs(rank, c);
         OwnPlan plan(rank, place);
         jobs.add_all();
