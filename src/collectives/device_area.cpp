@@ -19,8 +19,7 @@ constexpr uint64_t kThreads = 512;               // of a block, at most
 constexpr uint64_t kMagic = 0x7468616c64657631;  // of this form of the two messages
 constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
 constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
-constexpr uint32_t kManyBlocks = 64;             // more than these only for so many bytes
-constexpr uint64_t kManyBytes = 8u << 20;
+constexpr uint64_t kManyBytes = 8u << 20;        // for fewer, no more than kUnitBlocks
 
 /// What each rank gives first, and then: could it reach all others?
 struct AreaOffer {
@@ -234,11 +233,11 @@ void DeviceArea::fill(uint64_t bytes, bool rooted, ExchangeStep* out) const {
   what.room_blocks = blocks_;
   what.piece = piece_;
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
-  const bool one_each = bytes <= uint64_t{blocks_} * kThreads * device::kUnitBytes;
+  const uint32_t few = std::min(blocks_, device::kUnitBlocks);
+  const bool one_each = bytes <= uint64_t{few} * kThreads * device::kUnitBytes;
   const uint64_t share =
       what.low_latency == 0 ? kBlockShare : (one_each ? kThreads : device::kUnitsOfBlock) * device::kUnitBytes;
-  const bool many = what.low_latency != 0 || (bytes >= kManyBytes && !rooted);
-  const uint32_t most = many ? blocks_ : std::min(blocks_, kManyBlocks);
+  const uint32_t most = what.low_latency == 0 && bytes >= kManyBytes && !rooted ? blocks_ : few;
   out->blocks = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil((bytes + share - 1) / share), 1, most));
   const uint64_t words = (bytes / out->blocks + threads_bytes - 1) / threads_bytes;
   what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words), 32, kThreads));

@@ -5,6 +5,7 @@
 //
 // Life: the group's; plans that queues keep hold it, too, and fail once the group has ended.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,7 +46,9 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   void fail(Status status, const std::string& why) override;
 
   /// Bytes of a block that LL takes at once.
-  uint64_t room() const { return uint64_t{blocks_} * device::kUnitsOfBlock * device::kUnitBytes; }
+  uint64_t room() const {
+    return uint64_t{std::min(blocks_, device::kUnitBlocks)} * device::kUnitsOfBlock * device::kUnitBytes;
+  }
   /// Into the costs by which all ranks choose.
   void set_costs(CollectiveCosts* costs) const;
   /// What all ranks' kernels agree on: areas, and how many blocks of threads for so many bytes.

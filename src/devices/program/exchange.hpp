@@ -20,7 +20,8 @@ namespace thalweg::device {
 constexpr u32 kFirstAreas = 8;        // whose addresses come along with a launch
 constexpr u32 kMostExchangers = 64;   // ranks: a bit each
 constexpr u32 kExchangeBlocks = 128;  // of threads, at most
-constexpr u32 kUnitsOfBlock = 1024;   // LL: words of 8 bytes that a block sends to a rank in one run, at most
+constexpr u32 kUnitsOfBlock = 2048;   // LL: words of 8 bytes that a block sends to a rank in one run, at most
+constexpr u32 kUnitBlocks = 64;       // LL: blocks of threads, at most
 constexpr u64 kUnitBytes = 8;         // of data, in 16
 
 /// By value in a launch's parameters.
@@ -62,7 +63,8 @@ struct AreaLayout {
     return begin + ((u64{block} * 2 + turn) * size + from) * kUnitsOfBlock * 2 * kUnitBytes;
   }
   THALWEG_DEVICE u64 slot(u32 block, u32 half, u32 second, u32 from) const {
-    return units(blocks, 0, 0) + (((u64{block} * 2 + half) * 2 + second) * size + from) * piece;
+    return units(blocks < kUnitBlocks ? blocks : kUnitBlocks, 0, 0) +
+           (((u64{block} * 2 + half) * 2 + second) * size + from) * piece;
   }
   THALWEG_DEVICE u64 length() const { return slot(blocks, 0, 0, 0); }
 };

@@ -105,4 +105,25 @@ THALWEG_DEVICE_COLD u64 fold_words(u32 type, u32 op, const u64* words, u32 count
   return with_element(type, op, work);
 }
 
+/// The same of the rooms of one unit, one behind the other, which hold it already.
+template <class M>
+struct FoldUnits {
+  M m;
+  const Word16* first;  // of the first rank
+  u32 rank, count;
+  u64 own;
+  THALWEG_DEVICE u64 word(u32 from) const { return from != rank ? m.load16(first + u64{from} * kUnitsOfBlock).low : own; }
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE u64 run() const {
+    Folded<Element, Op, u64> sum(word(0));
+    THALWEG_ROLLED
+    for (u32 i = 1; i < count; ++i) sum.take(word(i));
+    return sum.result();
+  }
+};
+template <class M>
+THALWEG_DEVICE_COLD u64 fold_from(M, u32 type, u32 op, FoldUnits<M> work) {
+  return with_element(type, op, work);
+}
+
 }  // namespace thalweg::device

@@ -20,6 +20,100 @@ THALWEG_DEVICE_COLD void copy_unaligned(M m, u32 rank, u32 size, u64 to, u64 fro
   copy_run(m, rank, size, to, from, bytes);
 }
 
+template <class M>
+THALWEG_DEVICE u64 area_of(M m, const Exchange& x, u32 of) {
+  return of < kFirstAreas ? x.areas[of] : m.load(x.more_areas + of);
+}
+
+/// The reduction of one piece, by all threads. Passed by value to a function for each type and operation: the run itself stays in
+/// registers.
+template <class M>
+struct ReduceSlots;
+template <class Element, ReduceOp Op, class M>
+THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M> work);
+
+template <class M>
+struct ReduceSlots {
+  M m;
+  const Exchange* x;
+  u32 rank, size;  // of the thread
+  u32 count;       // sources: of the first ranks
+  u64 slots;       // where they are: of the first rank
+  u64 bytes, target;
+  u64 own;          // this rank's
+  u64 results = 0;  // two phases: where in all areas the result goes, too
+
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE int run() const {
+    reduce_slots<Element, Op>(*this);
+    return 0;
+  }
+  THALWEG_DEVICE u64 source(u32 from) const { return from != x->rank ? slots + from * x->piece : own; }
+  template <class Word>
+  THALWEG_DEVICE Word read(u32 from, u64 offset) const {
+    return m.read(reinterpret_cast<const Word*>(source(from) + offset));
+  }
+  THALWEG_DEVICE u64 result_at(u32 to) const { return to != x->rank ? area_of(m, *x, to) + results : target; }
+  THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->two_phases != 0; }
+
+  template <class Element, ReduceOp Op, class Word>
+  THALWEG_DEVICE void words(u64 first, u64 end) const {
+    THALWEG_ROLLED
+    for (u64 at = first + rank; at < end; at += size) {
+      const u64 offset = at * sizeof(Word);
+      Folded<Element, Op, Word> sum(read<Word>(0, offset));
+      Word next = count > 1 ? read<Word>(1, offset) : Word{};
+      THALWEG_ROLLED
+      for (u32 from = 1; from < count; ++from) {  // the next one's is under way meanwhile
+        const Word now = next;
+        if (from + 1 < count) next = read<Word>(from + 1, offset);
+        sum.take(now);
+      }
+      const Word result = sum.result();
+      THALWEG_ROLLED
+      for (u32 to = 0; to < x->size; ++to) {
+        if (gives(to)) m.write(reinterpret_cast<Word*>(result_at(to) + offset), result);
+      }
+    }
+  }
+  /// By one thread that moves whole runs: `number` elements.
+  template <class Element, ReduceOp Op>
+  THALWEG_DEVICE void one_run(u64 offset, u32 number) const {
+    using Stored = typename Element::Stored;
+    Stored held[kBatch];
+    typename Element::Accumulated sum[kBatch] THALWEG_HOST_ZERO;
+    for (u32 from = 0; from < count; ++from) {
+      const Stored* const next = m.view(reinterpret_cast<const Stored*>(source(from) + offset), number, held);
+      for (u32 i = 0; i < number; ++i) {
+        const auto wide = Element::widen(next[i]);
+        sum[i] = from == 0 ? wide : Apply<Op>::to(sum[i], wide);
+      }
+    }
+    for (u32 to = 0; to < x->size; ++to) {
+      if (!gives(to)) continue;
+      Stored* const at = reinterpret_cast<Stored*>(result_at(to) + offset);
+      Stored* const room = m.room(at, held);
+      for (u32 i = 0; i < number; ++i) room[i] = Element::narrow(sum[i]);
+      m.put(at, room, number);
+    }
+  }
+};
+
+template <class Element, ReduceOp Op, class M>
+THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M> work) {
+  using Stored = typename Element::Stored;
+  if constexpr (M::whole_runs) {
+    for (u64 at = 0; at < work.bytes; at += kBatch * sizeof(Stored)) {
+      const u64 left = (work.bytes - at) / sizeof(Stored);
+      work.template one_run<Element, Op>(at, left < kBatch ? static_cast<u32>(left) : kBatch);
+    }
+  } else {
+    const u64 words = (work.own | work.target) % sizeof(Word16) == 0 ? work.bytes / sizeof(Word16) : 0;
+    work.template words<Element, Op, Word16>(0, words);
+    work.template words<Element, Op, Stored>(words * sizeof(Word16) / sizeof(Stored), work.bytes / sizeof(Stored));
+  }
+}
+
 template <class M, class Group>
 class ExchangeRun {
  public:
@@ -161,18 +255,8 @@ class ExchangeRun {
   struct Range {
     u64 begin, bytes;  // of the slice, or of the block
   };
-  struct TakePiece {
-    ExchangeRun& of;
-    const Range range;
-    template <class Element, ReduceOp Op>
-    THALWEG_DEVICE int run() {
-      of.template reduce_piece<Element, Op>(range);
-      return 0;
-    }
-  };
-
   static THALWEG_DEVICE bool has(u64 mask, u32 rank) { return (mask >> rank & 1) != 0; }
-  THALWEG_DEVICE u64 area(u32 of) const { return of < kFirstAreas ? x_.areas[of] : m_.load(x_.more_areas + of); }
+  THALWEG_DEVICE u64 area(u32 of) const { return area_of(m_, x_, of); }
   THALWEG_DEVICE u64* word_at(u32 of, u64 offset) const { return reinterpret_cast<u64*>(area(of) + offset); }
   THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
 
@@ -235,7 +319,7 @@ class ExchangeRun {
   }
 
   THALWEG_DEVICE bool take_unit(u32 unit) {
-    u64 taken[kMostExchangers];
+    u64 taken[kTogether];
     u32 count = 0;
     for (u32 base = 0; base < x_.size; base += kTogether) {
       Word16 held[kTogether] THALWEG_HOST_ZERO;
@@ -246,14 +330,22 @@ class ExchangeRun {
         if (from >= x_.size || !has(x_.takes, from) || unit >= units_) continue;
         const u64 word = from != x_.rank ? held[k].low : own_word(unit);
         if (x_.reduces != 0) {
-          taken[count++] = word;
+          if (count < kTogether) taken[count] = word;
+          ++count;
         } else {
           write_word(x_.output + x_.output_stride * from + offset_of(unit), bytes_of(unit), word);
         }
       }
     }
-    if (count != 0) write_word(x_.output + offset_of(unit), bytes_of(unit), fold_words(x_.type, x_.op, taken, count));
+    if (count == 0) return true;
+    const u64 sum = count <= kTogether ? fold_words(x_.type, x_.op, taken, count) : fold_units(unit, count);
+    write_word(x_.output + offset_of(unit), bytes_of(unit), sum);
     return true;
+  }
+  /// Of many ranks, whose words are there: loaded once more.
+  THALWEG_DEVICE u64 fold_units(u32 unit, u32 count) const {
+    const Word16* const first = unit_at(x_.rank, 0, unit);
+    return fold_from(m_, x_.type, x_.op, FoldUnits<M>{m_, first, x_.rank, count, own_word(unit)});
   }
   THALWEG_DEVICE u64 own_word(u32 unit) const {
     return unit == group_.rank() && x_.input_stride == 0 ? ahead_ : input_word(x_.rank, unit);
@@ -329,12 +421,14 @@ class ExchangeRun {
     }
   }
   THALWEG_DEVICE void take_piece(u32 piece) {
-    taken_ = piece;
     if (x_.reduces != 0) {
-      taken_count_ = 0;  // those of the first ranks
-      while (taken_count_ < x_.size && has(x_.takes, taken_count_)) ++taken_count_;
-      TakePiece work{*this, range_of(piece, x_.rank)};
-      if (taken_count_ != 0) with_element(x_.type, x_.op, work);
+      const Range range = range_of(piece, x_.rank);
+      ReduceSlots<M> work{m_, &x_, group_.rank(), group_.size(), 0, 0, range.bytes, x_.output + range.begin, 0};
+      while (work.count < x_.size && has(x_.takes, work.count)) ++work.count;  // of the first ranks
+      work.own = input_of(x_.rank) + range.begin;
+      work.slots = slot_at(x_.rank, piece, 0, 0);
+      work.results = layout_.slot(block_, static_cast<u32>((before_ + piece) & 1), 1, x_.rank);
+      if (work.count != 0) with_element(x_.type, x_.op, work);
       return;
     }
     const Range range = range_of(piece, x_.rank);
@@ -345,72 +439,6 @@ class ExchangeRun {
       const u64 target = x_.output + x_.output_stride * from + range.begin;
       if (source != target) copy(target, source, range.bytes);
     }
-  }
-  THALWEG_DEVICE u64 source_of(u32 from, u64 begin) const {
-    return from != x_.rank ? slot_at(x_.rank, taken_, 0, from) : input_of(x_.rank) + begin;
-  }
-  /// Not in line: for each type and operation.
-  template <class Element, ReduceOp Op>
-  THALWEG_DEVICE_COLD void reduce_piece(Range range) {
-    using Stored = typename Element::Stored;
-    if constexpr (M::whole_runs) {
-      for (u64 at = 0; at < range.bytes; at += kBatch * sizeof(Stored)) {
-        const u64 left = (range.bytes - at) / sizeof(Stored);
-        reduce_run<Element, Op>(range.begin, at, left < kBatch ? static_cast<u32>(left) : kBatch);
-      }
-      return;
-    }
-    const bool aligned = (x_.input | x_.input_stride | x_.output) % sizeof(Word16) == 0;
-    const u64 words = aligned ? range.bytes / sizeof(Word16) : 0;
-    reduce_words<Element, Op, Word16>(range.begin, 0, words);
-    reduce_words<Element, Op, Stored>(range.begin, words * sizeof(Word16) / sizeof(Stored), range.bytes / sizeof(Stored));
-  }
-  /// By one thread that moves whole runs: `count` elements.
-  template <class Element, ReduceOp Op>
-  THALWEG_DEVICE void reduce_run(u64 begin, u64 offset, u32 count) {
-    using Stored = typename Element::Stored;
-    Stored held[kBatch];
-    typename Element::Accumulated sum[kBatch] THALWEG_HOST_ZERO;
-    for (u32 from = 0; from < taken_count_; ++from) {
-      const Stored* const next = m_.view(reinterpret_cast<const Stored*>(source_of(from, begin) + offset), count, held);
-      for (u32 i = 0; i < count; ++i) {
-        const auto wide = Element::widen(next[i]);
-        sum[i] = from == 0 ? wide : Apply<Op>::to(sum[i], wide);
-      }
-    }
-    for (u32 to = 0; to < x_.size; ++to) {
-      if (to != x_.rank && x_.two_phases == 0) continue;
-      const u64 at = to == x_.rank ? x_.output + begin : slot_at(to, taken_, 1, x_.rank);
-      Stored* const target = reinterpret_cast<Stored*>(at + offset);
-      Stored* const room = m_.room(target, held);
-      for (u32 i = 0; i < count; ++i) room[i] = Element::narrow(sum[i]);
-      m_.put(target, room, count);
-    }
-  }
-  template <class Element, ReduceOp Op, class Word>
-  THALWEG_DEVICE void reduce_words(u64 begin, u64 first_word, u64 count) {
-    THALWEG_ROLLED
-    for (u64 at = first_word + group_.rank(); at < count; at += group_.size()) {
-      const u64 offset = at * sizeof(Word);
-      Folded<Element, Op, Word> sum(read_source<Word>(0, begin, offset));
-      Word next = taken_count_ > 1 ? read_source<Word>(1, begin, offset) : Word{};
-      THALWEG_ROLLED
-      for (u32 from = 1; from < taken_count_; ++from) {  // the next one's is under way meanwhile
-        const Word now = next;
-        if (from + 1 < taken_count_) next = read_source<Word>(from + 1, begin, offset);
-        sum.take(now);
-      }
-      const Word result = sum.result();
-      m_.write(reinterpret_cast<Word*>(x_.output + begin + offset), result);
-      THALWEG_ROLLED
-      for (u32 to = 0; x_.two_phases != 0 && to < x_.size; ++to) {
-        if (to != x_.rank) m_.write(reinterpret_cast<Word*>(slot_at(to, taken_, 1, x_.rank) + offset), result);
-      }
-    }
-  }
-  template <class Word>
-  THALWEG_DEVICE Word read_source(u32 from, u64 begin, u64 offset) const {
-    return m_.read(reinterpret_cast<const Word*>(source_of(from, begin) + offset));
   }
   /// Two phases: the other ranks' results.
   THALWEG_DEVICE void bring_results(u32 piece) {
@@ -443,7 +471,7 @@ class ExchangeRun {
   u64 run_ = 0, before_ = 0;
   u32 units_ = 0, unit_ = 0;
   u64 ahead_ = 0;  // the thread's first word
-  u32 pieces_ = 0, pushed_ = 0, reduced_ = 0, over_ = 0, taken_ = 0, taken_count_ = 0;
+  u32 pieces_ = 0, pushed_ = 0, reduced_ = 0, over_ = 0;
   Action action_ = Action::push;
   u64 awaited_ = 0;
   u32 missing_ = 0, polls_ = 0;

@@ -28,8 +28,10 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
   stay<kThreads>(arguments, shared);
 }
 
-THALWEG_KERNEL(thalweg_exchange_ll)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<true>(arguments); }
-THALWEG_KERNEL(thalweg_exchange_simple)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<false>(arguments); }
+// Two blocks find room on a multiprocessor: kernels of two groups, of as many blocks as there are multiprocessors, do so together.
+#define THALWEG_EXCHANGE(name) extern "C" __global__ void __launch_bounds__(kThreads, 2) name
+THALWEG_EXCHANGE(thalweg_exchange_ll)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<true>(arguments); }
+THALWEG_EXCHANGE(thalweg_exchange_simple)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<false>(arguments); }
 
 #define THALWEG_PROGRAM(name, reduces, Arguments, common)               \
   THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) {    \
