@@ -204,7 +204,7 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  * blocks of the same length is one kernel on each device: algorithm "ll" (low latency) or "simple", chosen by what the group
  * measures then. From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
  * reachable one's, pinned, or the library's (TW_ERR_UNSUPPORTED; any memory by an algorithm of several steps, named on all ranks).
- * They take 8 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups
+ * They take 32 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups
  * may be on several queues at once, in any order, as long as all of them find room; those of one group come one after the other,
  * on whichever queues (TW_ERR_BUSY where graphs run two at a time). No run of a graph may begin after the group has ended. */
 TW_CHECKED tw_status tw_barrier_on(tw_queue *queue, tw_group *group, const tw_collective_options *options);
