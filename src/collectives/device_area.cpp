@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "base/clock.hpp"
-
 #include "core/c_checks.hpp"
 #include "groups/exchange.hpp"
+#include "plans/c_steps.hpp"
 #include "plans/queue.hpp"
 
 namespace thalweg::impl {
@@ -58,7 +58,21 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
 
 uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
 
-device::AreaLayout layout_of(uint32_t blocks, uint32_t size, uint64_t piece) { return {blocks, size, piece}; }
+/// Nanoseconds of a run, of several that follow each other.
+Status time_plan(tw_plan& plan, tw_queue& queue, double* ns) {
+  constexpr int kRuns = 20;
+  if (Status s = plan.prepare(0); is_error(s)) return s;
+  uint64_t begin = 0;
+  for (int i = -2; i < kRuns; ++i) {
+    if (i == 0) begin = monotonic_ns();
+    if (Status s = plan.trigger(&queue); is_error(s)) return s;
+    if (i != -1) continue;
+    if (Status s = queue.queue->synchronize(); is_error(s)) return s;
+  }
+  if (Status s = queue.queue->synchronize(); is_error(s)) return s;
+  *ns = static_cast<double>(monotonic_ns() - begin) / kRuns;
+  return plan.check();
+}
 
 }  // namespace
 
@@ -68,14 +82,18 @@ DeviceArea::~DeviceArea() { end(); }
 
 /// Kernels of other ranks may still store there where a run has failed: then the memory stays its context's.
 void DeviceArea::end() {
-  group_ = nullptr;
+  bool in_step = false;
+  {
+    const std::lock_guard lock(mutex_);
+    in_step = !is_error(failed_);
+    if (in_step) {
+      failed_ = TW_ERR_STALE;
+      why_ = "the group has ended";
+    }
+  }
   window_.reset();
-  if (memory_ != nullptr && !is_error(failed_)) (void)tw_memory_release(memory_);
+  if (memory_ != nullptr && in_step) (void)tw_memory_release(memory_);
   memory_ = nullptr;
-  const std::lock_guard lock(mutex_);
-  if (is_error(failed_)) return;
-  failed_ = TW_ERR_STALE;
-  why_ = "the group has ended";
 }
 
 Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<DeviceArea>* out, std::string* why_not) {
@@ -119,7 +137,7 @@ Status DeviceArea::make(uint32_t blocks) {
 }
 
 Status DeviceArea::allocate() {
-  const device::AreaLayout layout = layout_of(blocks_, size_, piece_);
+  const device::AreaLayout layout{blocks_, size_, piece_};
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.place = executor_.name().c_str();
   if (Status s = tw_memory_allocate(&group_->worker.context, layout.length(), &options, &memory_); is_error(s)) return s;
@@ -129,16 +147,14 @@ Status DeviceArea::allocate() {
 
 /// By runs of this rank and all others at once; a run has no input, but what the area holds.
 Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns) {
-  constexpr int kRuns = 20;
   auto step = std::make_shared<ExchangeStep>();
   step->what.low_latency = low_latency ? 1 : 0;
   step->what.two_phases = !low_latency && reduces ? 1 : 0;
   step->what.reduces = reduces ? 1 : 0;
   step->what.type = TW_TYPE_FLOAT32;
   step->what.op = TW_REDUCE_SUM;
-  const uint64_t all = size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1;
-  step->what.takes = all;
-  step->what.sends = all & ~(uint64_t{1} << rank_);
+  step->what.takes = first_ranks(size_);
+  step->what.sends = step->what.takes & ~rank_bit(rank_);
   step->what.bytes = bytes;
   step->input_bytes = step->output_bytes = bytes;
   uint64_t room = 0;
@@ -150,26 +166,14 @@ Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, ui
   PlanOptions options;
   options.place = executor_.name();
   tw_plan plan(queue.proxy, options);
-  PlanStep made;
-  made.op.verb = Verb::collective;
-  made.op.length = bytes;
-  made.of = "the measuring of a group's kernels";
-  made.exchange = std::move(step);
-  if (Status s = plan.add(std::move(made), kOpDefaults, nullptr); is_error(s)) return s;
-  if (Status s = plan.prepare(0); is_error(s)) return s;
-  uint64_t begin = 0;
-  for (int i = -2; i < kRuns; ++i) {
-    if (i == 0) begin = monotonic_ns();
-    if (Status s = plan.trigger(&queue); is_error(s)) return s;
-    if (i != -1) continue;
-    if (Status s = queue.queue->synchronize(); is_error(s)) return s;
-  }
-  if (Status s = queue.queue->synchronize(); is_error(s)) return s;
-  *ns = static_cast<double>(monotonic_ns() - begin) / kRuns;
-  if (Status s = plan.check(); is_error(s)) return s;
+  Status status = plan.add(exchange_step("the measuring of a group's kernels", std::move(step)), kOpDefaults, nullptr);
+  if (!is_error(status)) status = time_plan(plan, queue, ns);
+  const std::string why = is_error(status) ? last_error() : "";
+  (void)queue.queue->synchronize();  // bounded: every wait of a plan is
   tw_queue::forget(plan);
+  const Status released = plan.release();
   executor_.own().free(room, 2 * bytes);
-  return plan.release();
+  return is_error(status) ? impl::fail(status, "%s", why.c_str()) : released;
 }
 
 Status DeviceArea::measure(AreaCosts* out) {

@@ -39,7 +39,6 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   DeviceArea& operator=(const DeviceArea&) = delete;
 
   Device& device() const override { return *executor_.device(); }
-  const Executor& executor() const { return executor_; }
   void watch(uint64_t* word) override;
   void unwatch(uint64_t* word) override;
   Status check() override;
@@ -65,7 +64,7 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   Status measure(AreaCosts* out);
   Status time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns);
 
-  tw_group* group_;  // null: it has ended
+  tw_group* const group_;  // until end()
   const uint32_t rank_, size_;
   Executor& executor_;
   uint32_t blocks_ = 1;  // for which there is room

@@ -7,12 +7,9 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t bit(uint32_t rank) { return uint64_t{1} << rank; }
-constexpr uint64_t first_ranks(uint32_t count) { return count == 64 ? ~uint64_t{0} : bit(count) - 1; }
-
 /// To whom this rank sends, and from whom it takes: one block each.
 void name_peers(const Collective& c, device::Exchange* x) {
-  const uint64_t all = first_ranks(c.size), others = all & ~bit(c.rank), root = bit(c.root);
+  const uint64_t all = first_ranks(c.size), others = all & ~rank_bit(c.rank), root = rank_bit(c.root);
   const bool is_root = c.rank == c.root;
   switch (c.kind) {
     case CollectiveKind::barrier:
@@ -80,7 +77,7 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   x.op = call.op;
   x.input = reinterpret_cast<uint64_t>(task.bound.input.address);
   x.output = reinterpret_cast<uint64_t>(task.bound.output.address);
-  const bool reads = (x.sends | (x.takes & bit(what.rank))) != 0;
+  const bool reads = (x.sends | (x.takes & rank_bit(what.rank))) != 0;
   made->input_bytes = reads ? x.bytes * (x.input_stride != 0 ? what.size : 1) : 0;
   made->output_bytes = x.takes != 0 ? x.bytes * (x.output_stride != 0 ? what.size : 1) : 0;
   area.fill(x.two_phases != 0 ? x.bytes / what.size : x.bytes, call.rooted, made.get());

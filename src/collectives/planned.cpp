@@ -220,12 +220,7 @@ Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collect
   }
   *added = exchange != nullptr;
   if (exchange == nullptr) return TW_OK;
-  PlanStep step;
-  step.op.verb = Verb::collective;
-  step.op.length = exchange->what.bytes;
-  step.of = call.name;
-  step.exchange = std::move(exchange);
-  return plan.add(std::move(step), kOpDefaults, nullptr);
+  return plan.add(exchange_step(call.name, std::move(exchange)), kOpDefaults, nullptr);
 }
 
 // ------------------------------------------------------------------------------------------------ kept by a queue

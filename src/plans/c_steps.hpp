@@ -83,6 +83,16 @@ inline Status copy_step(void* to, const void* from, size_t length, PlanStep* out
   return TW_OK;
 }
 
+/// A collective by kernels; of: its name.
+inline PlanStep exchange_step(const char* of, std::shared_ptr<const ExchangeStep> exchange) {
+  PlanStep step;
+  step.op.verb = Verb::collective;
+  step.op.length = exchange->what.bytes;
+  step.of = of;
+  step.exchange = std::move(exchange);
+  return step;
+}
+
 /// (c_reduce.cpp)
 Status reduce_step(void* to, std::span<const tw_source> sources, size_t count, uint32_t type, uint32_t op, PlanStep* out);
 

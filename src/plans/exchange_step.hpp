@@ -24,6 +24,10 @@ class ExchangeArea {
   virtual void fail(Status status, const std::string& why) = 0;
 };
 
+/// As bits of device::Exchange.
+constexpr uint64_t rank_bit(uint32_t rank) { return uint64_t{1} << rank; }
+constexpr uint64_t first_ranks(uint32_t count) { return count == 64 ? ~uint64_t{0} : rank_bit(count) - 1; }
+
 struct ExchangeStep {
   device::Exchange what{};
   uint32_t blocks = 1;  // of threads; a power of two

@@ -36,6 +36,8 @@ class PlanFailure {
   void tell();
   /// Has a run failed? Of a plan that is prepared.
   bool any() const { return recorded() || __atomic_load_n(abort_word_, __ATOMIC_ACQUIRE) != 0; }
+  /// TW_OK, or why the ranks of a group's kernel no longer run it together: another plan of theirs failed.
+  Status check_ranks() const { return area() != nullptr ? area()->check() : Status{TW_OK}; }
   /// From now on the loss of a rank ends what a kernel of a group's waits for, until release().
   void watch_ranks();
   /// By a step's own record.

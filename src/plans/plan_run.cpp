@@ -63,7 +63,7 @@ void PlanRuns::count_run() {
 
 Status tw_plan::trigger(tw_queue* on) {
   if (!prepared_) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
-  if (Status s = failure_.any() ? failure_.now() : Status{TW_OK}; is_error(s)) return s;
+  if (Status s = failure_.any() ? failure_.now() : failure_.check_ranks(); is_error(s)) return s;
   if (on == nullptr) return runs_.start_by_host();
   if (&on->executor != executor_) {
     return fail(TW_ERR_INVALID, "the plan is run by %s, and this queue belongs to %s", executor_->name().c_str(),
