@@ -110,7 +110,7 @@ void World::settle() {
     net_.make_room();
     for (unsigned i = 0; i < 6; ++i) net_.carry();
     net_.answer_import();
-    net_.tell_release();
+    while (net_.tell_release() && threads_ != nullptr) continue;  // those beside release many
     bool rest = !device().step(round);
     for (Worker& any : workers_) look_at_stream(any);
     for (unsigned i = 0; i < program_.workers; ++i) {

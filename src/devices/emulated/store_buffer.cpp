@@ -7,6 +7,8 @@
 
 namespace thalweg::impl::emulated {
 
+constexpr size_t kMost = 512;  // stores that wait: a processor has room for few, and each one is compared with all of them
+
 void StoreBuffer::store(std::byte* to, const std::byte* from, size_t length) {
   overtake(to, length);
   const size_t piece = std::max<size_t>(1, (length + 7) / 8);  // a payload never shows all at once
@@ -32,6 +34,7 @@ void StoreBuffer::load(const std::byte* from, std::byte* to, size_t length) cons
 }
 
 void StoreBuffer::overtake(const std::byte* to, size_t length) {
+  if (pending_.size() >= kMost) drain();
   const bool beside = pending_.empty() || to >= last_ || to + length <= first_;  // as rows of a rectangle lie
   first_ = pending_.empty() ? to : std::min(first_, to);
   last_ = pending_.empty() ? to + length : std::max(last_, to + length);

@@ -37,7 +37,7 @@ class StoreBuffer {
     bool add;
   };
   static void show(const Pending& one);
-  /// What is older at [to, to + length) shows now.
+  /// What is older at [to, to + length) shows now; all, where many wait.
   void overtake(const std::byte* to, size_t length);
   void drain();
   const bool skip_fences_;
