@@ -83,12 +83,14 @@ struct Measured {
   }
 };
 
-inline void measure(Ranks& ranks, const char* library, double budget_s) {
+inline void measure(Ranks& ranks, const char* library, double budget_s, size_t most) {
   const Measured measured{library, budget_s};
   const auto size = static_cast<size_t>(ranks.size);
   const auto me = static_cast<size_t>(ranks.rank);
   measured.run(ranks, "barrier", 0, [&] { ranks.barrier(); }, [] {});
-  for (const size_t bytes : {size_t{8}, size_t{4} << 10, size_t{64} << 10, size_t{1} << 20, size_t{16} << 20}) {
+  for (const size_t bytes :
+       {size_t{8}, size_t{512}, size_t{4} << 10, size_t{64} << 10, size_t{1} << 20, size_t{4} << 20, size_t{16} << 20}) {
+    if (bytes > most) continue;
     const size_t count = bytes / sizeof(float);
     std::vector<float> in(count), out(count);
     for (size_t i = 0; i < count; ++i) in[i] = static_cast<float>(me + i % 1000);

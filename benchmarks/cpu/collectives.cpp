@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocking collectives of processes of this machine, each on a core where there are enough. Beside it: mpi_collectives.cpp.
-//   usage: thalweg-collectives [RANKS] [SECONDS for each line] [ALGORITHM of allreduce, broadcast and alltoall]
+//   usage: thalweg-collectives [RANKS] [SECONDS for each line] [ALGORITHM of allreduce, broadcast and alltoall; -: by costs] [MOST bytes]
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -102,7 +102,8 @@ class Thalweg : public bench::Ranks {
 int main(int argc, char** argv) {
   const auto size = static_cast<uint32_t>(argc > 1 ? std::atoi(argv[1]) : 2);
   const double budget_s = argc > 2 ? std::atof(argv[2]) : 0.5;
-  const char* const algorithm = argc > 3 ? argv[3] : nullptr;
+  const char* const algorithm = argc > 3 && std::strcmp(argv[3], "-") != 0 ? argv[3] : nullptr;
+  const size_t most = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : SIZE_MAX;
   if (size < 1 || size > 256) return 2;
   void* const shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 1;
@@ -118,7 +119,7 @@ int main(int argc, char** argv) {
   }
   {
     Thalweg ranks(place, algorithm);
-    bench::measure(ranks, algorithm != nullptr ? algorithm : "thalweg", budget_s);
+    bench::measure(ranks, algorithm != nullptr ? algorithm : "thalweg", budget_s, most);
     place.meet();
   }
   int worst = 0, status = 0;

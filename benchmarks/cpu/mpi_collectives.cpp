@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same collectives by an MPI: mpicxx -O2 -std=c++20 mpi_collectives.cpp, then mpirun --bind-to core -n RANKS a.out [SECONDS] [NAME]
+// The same collectives by an MPI: mpicxx -O2 -std=c++20 mpi_collectives.cpp, then mpirun --bind-to core -n RANKS a.out [SECONDS] [NAME] [MOST bytes]
 #include <mpi.h>
 
 #include "collective_loop.hpp"
@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   {
     Mpi ranks;
-    bench::measure(ranks, argc > 2 ? argv[2] : "mpi", argc > 1 ? std::atof(argv[1]) : 0.5);
+    bench::measure(ranks, argc > 2 ? argv[2] : "mpi", argc > 1 ? std::atof(argv[1]) : 0.5,
+                   argc > 3 ? std::strtoull(argv[3], nullptr, 10) : SIZE_MAX);
   }
   MPI_Finalize();
 }
