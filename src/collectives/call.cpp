@@ -160,7 +160,7 @@ Status run_blocking(Collectives& all, Call& call, CollectiveTask task, uint64_t 
 Status run_directly(Collectives& all, const Call& call, const CollectiveTask& task, uint64_t limit_ns) {
   DirectArea& area = *all.direct();
   if (Status s = area.begin(task.called, call.name, limit_ns); is_error(s)) return s;
-  const Status status = DirectRun(area, call.what, task, all.group().worker.context.copier).run();
+  const Status status = DirectRun(area, call.what, task, all.schedules().costs(), all.group().worker.context.copier).run();
   area.end();
   if (!is_error(status)) return TW_OK;
   const std::string why = last_error();

@@ -17,8 +17,12 @@ namespace {
 /// The same on all ranks: what rank 0 has measured.
 CollectiveCosts costs_of(const tw_group& group) {
   CollectiveCosts costs;
-  if (group.message_ns != 0) costs.message_ns = group.message_ns;
-  if (group.byte_ns != 0) costs.byte_ns = group.byte_ns;
+  const LinkNs& link = group.link;
+  if (link.message != 0) costs.message_ns = link.message;
+  if (link.byte != 0) costs.byte_ns = link.byte;
+  if (link.serial_byte != 0) costs.serial_byte_ns = link.serial_byte;
+  if (link.read != 0) costs.read_ns = link.read;
+  if (link.read_byte != 0) costs.read_byte_ns = link.read_byte;
   return costs;
 }
 

@@ -2,6 +2,11 @@
 // Steps and waits. How the area is made is in direct_setup.cpp.
 #include "collectives/direct_area.hpp"
 
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "collectives/called_text.hpp"
@@ -34,7 +39,7 @@ Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
 }
 
 void DirectArea::end() {
-  prefetch_to_store(&mine_->lines[(published_ + 1) % kSlots]);
+  prefetch_to_store(&mine_->lines[(published_ + 1) % kLines]);
   if (worker_.multi) busy_.store(false, std::memory_order_release);
 }
 
@@ -45,25 +50,48 @@ Status DirectArea::await_all(uint64_t step) {
   return TW_OK;
 }
 
-Status DirectArea::await_new(uint32_t rank, uint64_t step) {
-  const Line& line = ranks_[rank].segment->lines[step % kSlots];
-  const bool yields = oversubscribed_ || Crowd::of_process().there();
+/// The newest line says more than the one that is needed, so that most calls need not look.
+Status DirectArea::await_passed(uint64_t step) {
+  uint64_t least = UINT64_MAX;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    RankArea& area = ranks_[rank];
+    if (area.passed < step)
+      area.passed = std::max(area.passed, area.segment->lines[published_ % kLines].step.load(std::memory_order_acquire));
+    if (area.passed < step) {
+      if (Status s = await_new(rank, step, true); is_error(s)) return s;
+    }
+    least = std::min(least, area.passed);
+  }
+  passed_ = least;
+  return TW_OK;
+}
+
+Status DirectArea::await_new(uint32_t rank, uint64_t step, bool later) {
+  const Line& line = ranks_[rank].segment->lines[step % kLines];
+  const auto there = [&] {
+    const uint64_t found = line.step.load(std::memory_order_acquire);
+    return found == step || (later && found > step);
+  };
+  const bool yields = crowded_ || Crowd::of_process().there();
   for (unsigned i = 0; i < (yields ? kCrowdedSpins : kSpins); ++i) {
-    if (line.step.load(std::memory_order_acquire) == step) return arrived(rank, step);
+    if (there()) return arrived(rank, step, later);
     if (i >= kEager) cpu_pause();
   }
   for (unsigned i = 0; yields && i < kYields; ++i) {
     Crowd::of_process().yielded(timed_yield());
-    if (line.step.load(std::memory_order_acquire) == step) return arrived(rank, step);
+    if (there()) return arrived(rank, step, later);
     if (i % kYieldsToProgress == kYieldsToProgress - 1) worker_.progress();
   }
-  return await_long(rank, step);
+  return await_long(rank, step, later);
 }
 
-Status DirectArea::arrived(uint32_t rank, uint64_t step) {
-  const uint64_t called = const_cast<const volatile Line&>(ranks_[rank].segment->lines[step % kSlots]).called;
-  ranks_[rank].seen = step;
-  const uint64_t here = called_at_[step % kSlots];
+Status DirectArea::arrived(uint32_t rank, uint64_t step, bool later) {
+  RankArea& area = ranks_[rank];
+  area.passed = std::max(area.passed, step);
+  if (later) return TW_OK;
+  const uint64_t called = const_cast<const volatile Line&>(area.segment->lines[step % kLines]).called;
+  area.seen = step;
+  const uint64_t here = called_at_[step % kLines];
   if (called == here) [[likely]]
     return TW_OK;
   return fail(TW_ERR_INVALID, rank,
@@ -71,15 +99,15 @@ Status DirectArea::arrived(uint32_t rank, uint64_t step) {
                   ": all ranks call the same in the same order");
 }
 
-Status DirectArea::await_long(uint32_t rank, uint64_t step) {
-  const Line& line = ranks_[rank].segment->lines[step % kSlots];
+Status DirectArea::await_long(uint32_t rank, uint64_t step, bool later) {
+  const Line& line = ranks_[rank].segment->lines[step % kLines];
   const auto over = [&] {
     return line.step.load(std::memory_order_acquire) >= step || stopped_.load(std::memory_order_relaxed);
   };
   for (;;) {
     worker_.wait_until(over, kLookNs, kNapNs);
     const uint64_t found = line.step.load(std::memory_order_acquire);
-    if (found == step) return arrived(rank, step);
+    if (found == step || (later && found > step)) return arrived(rank, step, later);
     if (found > step)
       return fail(TW_ERR_PROTOCOL, rank, "rank " + std::to_string(rank) + ": it published a step that it cannot have come to");
     if (Status s = look_after(rank, step); is_error(s)) return s;
@@ -97,7 +125,7 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
     return owner_.failure();
   }
   const auto published = [&] {
-    return ranks_[rank].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step;
+    return ranks_[rank].segment->lines[step % kLines].step.load(std::memory_order_acquire) >= step;
   };
   tw_endpoint* endpoint = nullptr;
   Status state = owner_.group().endpoint(rank, &endpoint);
@@ -120,11 +148,48 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   return owner_.failure();
 }
 
+Status DirectArea::read(uint32_t rank, std::byte* to, uint64_t from, uint64_t length) {
+  constexpr uint64_t kPart = 4u << 20;  // bytes under the engine's lock
+  for (uint64_t at = 0; at < length;) {
+    const Engine::Guard guard(owner_.engine());
+    if (owner_.failed()) return owner_.failure();
+    const int64_t moved = read_part(rank, to + at, from + at, std::min(kPart, length - at));
+    if (moved <= 0) {
+      const std::string why = "rank " + std::to_string(rank) + ": ";
+      if (moved == 0 || moved == TW_ERR_PEER_LOST) {
+        owner_.fail(TW_ERR_PEER_LOST, rank, why + "its process is gone, or has ended the connection");
+      } else {
+        owner_.fail(static_cast<Status>(moved), rank, why + "its buffer cannot be read: " + last_error());
+      }
+      return owner_.failure();
+    }
+    at += static_cast<uint64_t>(moved);
+  }
+  return TW_OK;
+}
+
+/// Bytes, or an error.
+int64_t DirectArea::read_part(uint32_t rank, std::byte* to, uint64_t from, uint64_t length) {
+  tw_endpoint* endpoint = nullptr;
+  if (Status s = owner_.group().endpoint(rank, &endpoint); is_error(s)) return s;
+  Link* const link = endpoint != nullptr ? endpoint->peer->link : nullptr;
+  if (link == nullptr || !link->port->enter_peer(*link)) return TW_ERR_PEER_LOST;
+  const iovec here{to, length}, there{reinterpret_cast<void*>(from), length};
+  int64_t moved = static_cast<int64_t>(length);
+  if (same_process(*link)) {
+    std::memcpy(to, there.iov_base, length);
+  } else {
+    moved = link->port->read_peer(*link, &here, 1, &there, 1);
+  }
+  link->port->leave_peer(*link);
+  return moved;
+}
+
 std::string DirectArea::missing(uint64_t step, uint32_t* rank) const {
   std::string text;
   uint32_t found = 0;
   for (uint32_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].seen >= step || ranks_[i].segment->lines[step % kSlots].step.load(std::memory_order_acquire) >= step)
+    if (ranks_[i].seen >= step || ranks_[i].segment->lines[step % kLines].step.load(std::memory_order_acquire) >= step)
       continue;
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(i);
     *rank = found++ == 0 ? i : kNoRank;

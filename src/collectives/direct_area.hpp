@@ -3,9 +3,9 @@
 //
 // Time goes in steps, numbered alike on all ranks. In a step a rank writes its own part (a buffer, or what fits into the line of its
 // flag), publishes it by the step's number, waits for the numbers of those that it reads, and reads their parts. Lines and buffers
-// are used in turns of kSlots. What keeps a part from being overwritten while it is read:
-//   - a rank begins to write for step s once all have published s - 1 (reserve()),
-//   - and publishes s + 2 only after it has read what it needs of step s, so that one step may be filled while the last is read.
+// are used by turns. What keeps a part from being overwritten while it is read:
+//   - a rank publishes s + 2 only after it has read what it needs of step s, so that one step may be filled while the last is read,
+//   - and writes for step s, of n lines or buffers, once all have published s - n + 2 (reserve()).
 //
 // Nothing read here is trusted: a peer's number is the awaited one or not, lengths and offsets are the own rank's, and what decides
 // something is read once.
@@ -31,11 +31,18 @@ namespace thalweg::impl {
 class Collectives;
 struct Mapping;
 
+/// Where a rank's part of a step is: in its flag's line, or in a buffer.
+enum class Room : uint8_t { line, small, large };
+
 class DirectArea {
  public:
-  static constexpr uint32_t kSlots = 4, kMostRanks = 64;
+  static constexpr uint32_t kLines = 16, kLargeBuffers = 4, kMostRanks = 64;  // as many small buffers as lines
   static constexpr uint64_t kInline = 112;         // bytes beside a flag; of those the first 48 are in its cache line
-  static constexpr uint64_t kBuffer = 256u << 10;  // bytes of a rank's part of a step
+  static constexpr uint64_t kSmall = 4u << 10;     // bytes of a small buffer
+  static constexpr uint64_t kBuffer = 256u << 10;  // bytes of a large one: a rank's part of a step, at most
+  static constexpr Room room_for(uint64_t bytes) {
+    return bytes <= kInline ? Room::line : bytes <= kSmall ? Room::small : Room::large;
+  }
 
   explicit DirectArea(Collectives& owner);
   ~DirectArea();
@@ -53,23 +60,36 @@ class DirectArea {
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
 
   /// The next step's part may be written.
-  Status reserve() { return await_all(published_); }
+  Status reserve(Room room) {
+    const uint64_t turns = room == Room::large ? kLargeBuffers : kLines;
+    return passed_ + turns >= next() + 2 ? Status{TW_OK} : await_passed(next() + 2 - turns);
+  }
   /// The step that is being written.
   uint64_t next() const { return published_ + 1; }
   void publish() {
-    Line& line = mine_->lines[++published_ % kSlots];
-    line.called = called_at_[published_ % kSlots] = called_;
+    Line& line = mine_->lines[++published_ % kLines];
+    line.called = called_at_[published_ % kLines] = called_;
     line.step.store(published_, std::memory_order_release);
   }
   /// The rank has published it, in the same collective.
-  Status await(uint32_t rank, uint64_t step) { return ranks_[rank].seen >= step ? Status{TW_OK} : await_new(rank, step); }
+  Status await(uint32_t rank, uint64_t step) {
+    return ranks_[rank].seen >= step ? Status{TW_OK} : await_new(rank, step, false);
+  }
   Status await_all(uint64_t step);
 
   /// A rank's part of a step.
-  std::byte* part(uint32_t rank, uint64_t step, bool in_line) const {
+  std::byte* part(uint32_t rank, uint64_t step, Room room) const {
     Segment& segment = *ranks_[rank].segment;
-    return in_line ? segment.lines[step % kSlots].payload : segment.buffers[step % kSlots];
+    if (room == Room::line) return segment.lines[step % kLines].payload;
+    return room == Room::small ? segment.small[step % kLines] : segment.large[step % kLargeBuffers];
   }
+  /// May every rank read the memory of all others, by the kernel or in the same process?
+  bool all_readable() const { return all_readable_; }
+  /// From memory of the rank, which waits in this collective.
+  Status read(uint32_t rank, std::byte* to, uint64_t from, uint64_t length);
+  /// Are there more ranks than cores? On all ranks alike.
+  bool crowded() const { return crowded_; }
+  void set_crowded(bool crowded) { crowded_ = crowded; }
   /// Own memory for a piece of a result on its way to a device.
   std::byte* bounce() { return bounce_.get(); }
   ReduceRoom& room() { return room_; }
@@ -85,21 +105,28 @@ class DirectArea {
   };
   static_assert(sizeof(Line) == 128);
   struct alignas(4096) Segment {
-    Line lines[kSlots];
-    alignas(4096) std::byte buffers[kSlots][kBuffer];
+    Line lines[kLines];
+    alignas(4096) std::byte small[kLines][kSmall];
+    std::byte large[kLargeBuffers][kBuffer];
   };
   struct RankArea {
     Segment* segment = nullptr;
-    uint64_t seen = 0;  // the last step that it is known to have published
+    uint64_t seen = 0;    // the last step that it is known to have published in the same collective
+    uint64_t passed = 0;  // the last one that it has published, or later
     tw_remote_memory* remote = nullptr;
     Mapping* mapping = nullptr;  // counted as used
   };
 
   Status allocate(void* key, size_t* key_length);
   Status map(uint32_t rank, const void* key, size_t key_length);
-  Status await_new(uint32_t rank, uint64_t step);
-  Status await_long(uint32_t rank, uint64_t step);
-  Status arrived(uint32_t rank, uint64_t step);
+  bool can_read(uint32_t rank);
+  int64_t read_part(uint32_t rank, std::byte* to, uint64_t from, uint64_t length);
+  /// All ranks have published the step, or a later one.
+  Status await_passed(uint64_t step);
+  /// later: or a later one; then nothing of it is read.
+  Status await_new(uint32_t rank, uint64_t step, bool later);
+  Status await_long(uint32_t rank, uint64_t step, bool later);
+  Status arrived(uint32_t rank, uint64_t step, bool later);
   /// Nothing came for a while.
   Status look_after(uint32_t rank, uint64_t step);
   std::string missing(uint64_t step, uint32_t* rank) const;
@@ -107,10 +134,11 @@ class DirectArea {
   Collectives& owner_;
   tw_worker& worker_;
   std::vector<RankArea> ranks_;
-  const bool oversubscribed_;  // more ranks than cores: waits give the core away at once
+  bool crowded_ = false;  // more ranks than cores: waits give the core away at once
+  bool all_readable_ = false;
   Segment* mine_ = nullptr;
-  uint64_t published_ = 0;
-  uint64_t called_ = 0, called_at_[kSlots] = {};  // of this collective; of the last steps
+  uint64_t published_ = 0, passed_ = 0;           // by this rank; by all, or more
+  uint64_t called_ = 0, called_at_[kLines] = {};  // of this collective; of the last steps
   const char* name_ = "";
   uint64_t limit_ns_ = 0, deadline_ = 0;  // 0: the clock was not read yet
   uint32_t calls_ = 0;

@@ -1,11 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a collective takes over memory that all ranks map (direct_run.hpp), and by kernels that store into it.
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/direct_area.hpp"
 #include "collectives/estimate.hpp"
 
 namespace thalweg::impl {
 
 constexpr uint64_t kStep = 64u << 10;  // bytes
 constexpr double kInCache = 0.25;  // pieces are combined and copied while they are in a cache; measured on two cores of one die
+
+namespace {
+
+constexpr double kLine = 1.0 / 6;  // of a message: a line that another core has just written
+constexpr uint64_t kLineBytes = 64, kInFlagsLine = 48;
+
+double all_read_ns(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs) {
+  return (ranks - 1) * (costs.read_ns + static_cast<double>(bytes) * costs.read_byte_ns) +
+         costs.message_ns * (2 + ranks * kLine);
+}
+double through_parts_ns(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs) {
+  return (ranks - 1) * static_cast<double>(bytes) * costs.serial_byte_ns;
+}
+
+}  // namespace
+
+bool reading_is_faster(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs) {
+  return all_read_ns(ranks, bytes, costs) < through_parts_ns(ranks, bytes, costs);
+}
+
+/// By lines that a rank reads: of all others, or of its group and one of each other group, with one more turn. By shares (better for
+/// longer ones): the flags of all others twice, and about twice the result. Types of 16 bits and fewer would be rounded
+/// twice.
+uint32_t group_of_ranks(const Collective& c, const CollectiveCosts& costs, bool crowded) {
+  const uint64_t bytes = c.kind == CollectiveKind::barrier ? 0 : c.bytes();
+  if (crowded || c.size < 4 || bytes > DirectArea::kSmall || (bytes != 0 && c.element < 4)) return 0;
+  const auto each = static_cast<uint32_t>(std::lround(std::sqrt(c.size)));
+  const uint32_t groups = (c.size + each - 1) / each;
+  const double lines = bytes <= kInFlagsLine ? 1 : 1 + static_cast<double>((bytes + kLineBytes - 1) / kLineBytes);
+  const double line_ns = kLine * costs.message_ns, at_once = (c.size - 1) * lines * line_ns;
+  const double by_shares = 2 * (c.size - 1 + lines) * line_ns + costs.message_ns;
+  const double by_groups = (each + groups - 2) * lines * line_ns + costs.message_ns;
+  return by_groups < std::min(at_once, by_shares) ? each : 0;
+}
 
 /// Flags in turns of steps, bytes that a rank copies, and bytes that it combines.
 double direct_ns(const Collective& c, const CollectiveCosts& costs) {
@@ -18,8 +56,9 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
       copied = (1 + ranks) * bytes;
       break;
     case CollectiveKind::alltoall:
-      copied = 2 * ranks * bytes;
-      break;
+      if (reading_is_faster(c.size, c.bytes(), costs)) return all_read_ns(c.size, c.bytes(), costs);
+      return (1 + ranks * bytes / static_cast<double>(kStep)) * costs.message_ns * (0.25 + ranks / 64) +
+             through_parts_ns(c.size, c.bytes(), costs);
     case CollectiveKind::reduce_scatter:
       copied = ranks * bytes;
       combined = (ranks - 1) * bytes;

@@ -12,7 +12,10 @@ uint64_t steps_for(uint64_t bytes, uint64_t piece) { return std::max<uint64_t>(1
 
 }  // namespace
 
-Status DirectRun::allreduce() { return better_by_shares() ? combine_by_shares(kAll) : combine_at_readers(kAll, what_.size); }
+Status DirectRun::allreduce() {
+  if (const uint32_t each = group_of_ranks(what_, costs_, area_.crowded()); each != 0) return combine_by_groups(each);
+  return better_by_shares() ? combine_by_shares(kAll) : combine_at_readers(kAll, what_.size);
+}
 
 Status DirectRun::reduce() {
   return better_by_shares() ? combine_by_shares(what_.root) : combine_at_readers(what_.root, what_.size);
@@ -25,7 +28,8 @@ Status DirectRun::scan() {
 
 Status DirectRun::combine_at_readers(uint32_t reader, uint32_t ranks) {
   const uint64_t bytes = what_.bytes();
-  const bool in_line = bytes <= DirectArea::kInline, reads = reader == kAll || reader == what_.rank;
+  const Room room = DirectArea::room_for(bytes);
+  const bool reads = reader == kAll || reader == what_.rank;
   const auto fill = [&](uint64_t k, std::byte* to) {
     const bool others_read = reader != what_.rank || task_.bound.input.on_device;
     return others_read ? take(to, k * kPiece, piece_at(bytes, k * kPiece, kPiece)) : Status{TW_OK};
@@ -33,12 +37,12 @@ Status DirectRun::combine_at_readers(uint32_t reader, uint32_t ranks) {
   const auto drain = [&](uint64_t k, uint64_t step) {
     if (ranks == 0) return Status{TW_OK};
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      const std::byte* const part = area_.part(rank, step, in_line);
+      const std::byte* const part = area_.part(rank, step, room);
       sources_[rank] = reinterpret_cast<uint64_t>(rank == what_.rank ? own(k * kPiece, part) : part);
     }
     return combine_out(k * kPiece, ranks, piece_at(bytes, k * kPiece, kPiece));
   };
-  return steps(steps_for(bytes, kPiece), reads ? kAll : kNoRank, in_line, fill, drain);
+  return steps(steps_for(bytes, kPiece), reads ? kAll : kNoRank, room, fill, drain);
 }
 
 /// In one step a rank copies a piece, combines its share of the piece before, into the place of its own copy of that, which no other
@@ -55,14 +59,14 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
   const auto combine_share = [&](uint64_t k) {
     const Block mine = share(k, what_.rank);
     if (mine.length == 0) return;
-    std::byte* const to = area_.part(what_.rank, first + k, false) + mine.offset;
+    std::byte* const to = area_.part(what_.rank, first + k, Room::large) + mine.offset;
     for (uint32_t rank = 0; rank < what_.size; ++rank)
-      sources_[rank] = reinterpret_cast<uint64_t>(area_.part(rank, first + k, false) + mine.offset);
+      sources_[rank] = reinterpret_cast<uint64_t>(area_.part(rank, first + k, Room::large) + mine.offset);
     sources_[what_.rank] = reinterpret_cast<uint64_t>(own(k * piece + mine.offset, to));
     combine(to, what_.size, mine.length);
   };
   const auto copy_piece = [&](uint64_t k) {
-    std::byte* const to = area_.part(what_.rank, first + k, false);
+    std::byte* const to = area_.part(what_.rank, first + k, Room::large);
     const uint64_t length = piece_at(bytes, k * piece, piece);
     if (task_.bound.input.on_device) return take(to, k * piece, length);
     const Block mine = share(k, what_.rank);
@@ -71,8 +75,8 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
     return take(to + after, k * piece + after, length - after);
   };
   for (uint64_t k = 0; k < count + 2; ++k) {
-    if (k <= count || reads) {
-      if (Status s = area_.reserve(); is_error(s)) return s;
+    if (k <= count || reads) {  // the piece before is there
+      if (Status s = k == 0 ? area_.reserve(Room::large) : area_.await_all(first + k - 1); is_error(s)) return s;
     }
     if (k < count) {
       if (Status s = copy_piece(k); is_error(s)) return s;
@@ -82,12 +86,45 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
     for (uint32_t i = 0; k >= 2 && reads && i < what_.size; ++i) {
       const uint32_t rank = (what_.rank + i) % what_.size;
       const Block taken = share(k - 2, rank);
-      if (Status s = give((k - 2) * piece + taken.offset, area_.part(rank, first + k - 2, false) + taken.offset, taken.length);
+      if (Status s =
+              give((k - 2) * piece + taken.offset, area_.part(rank, first + k - 2, Room::large) + taken.offset, taken.length);
           is_error(s))
         return s;
     }
   }
   return TW_OK;
+}
+
+Status DirectRun::combine_by_groups(uint32_t each) {
+  const uint64_t bytes = what_.kind == CollectiveKind::barrier ? 0 : what_.bytes();
+  const Room room = DirectArea::room_for(bytes);
+  const uint32_t first = what_.rank / each * each, here = std::min(each, what_.size - first);
+  const auto begin = [&](std::byte** to, uint64_t* step) {
+    *step = area_.next();
+    const Status s = area_.reserve(room);
+    *to = area_.part(what_.rank, *step, room);
+    return s;
+  };
+  std::byte* to = nullptr;
+  uint64_t step = 0;
+  if (Status s = begin(&to, &step); is_error(s)) return s;
+  if (Status s = take(to, 0, bytes); is_error(s)) return s;
+  area_.publish();
+  for (uint32_t i = 0; i < here; ++i) {
+    if (Status s = area_.await(first + i, step); is_error(s)) return s;
+    sources_[i] = reinterpret_cast<uint64_t>(area_.part(first + i, step, room));
+  }
+  if (Status s = begin(&to, &step); is_error(s)) return s;
+  if (bytes != 0) combine(to, here, bytes, false);
+  area_.publish();
+  const uint32_t groups = (what_.size + each - 1) / each;
+  for (uint32_t group = 0; group < groups; ++group) {
+    const uint32_t members = std::min(each, what_.size - group * each);
+    const uint32_t rank = group * each + std::min(what_.rank - first, members - 1);  // each of its members has the result
+    if (Status s = area_.await(rank, step); is_error(s)) return s;
+    sources_[group] = reinterpret_cast<uint64_t>(area_.part(rank, step, room));
+  }
+  return combine_out(0, groups, bytes);
 }
 
 Status DirectRun::reduce_scatter() {
@@ -100,8 +137,8 @@ Status DirectRun::reduce_scatter() {
     before += blocks[rank].length;
     longest = std::max(longest, blocks[rank].length);
   }
-  const bool in_line = longest * what_.size <= DirectArea::kInline;
-  const uint64_t piece = in_line ? longest : piece_of(what_.size);
+  const Room room = DirectArea::room_for(longest * what_.size);
+  const uint64_t piece = room != Room::large ? longest : piece_of(what_.size);
   const bool own_copied = what_.in_place || task_.bound.input.on_device;  // the result may overwrite it
   const auto fill = [&](uint64_t k, std::byte* to) {
     for (uint32_t rank = 0; rank < what_.size; ++rank) {
@@ -116,11 +153,11 @@ Status DirectRun::reduce_scatter() {
     const uint64_t length = piece_at(blocks[what_.rank].length, k * piece, piece);
     if (length == 0) return Status{TW_OK};
     for (uint32_t rank = 0; rank < what_.size; ++rank)
-      sources_[rank] = reinterpret_cast<uint64_t>(area_.part(rank, step, in_line) + what_.rank * piece);
+      sources_[rank] = reinterpret_cast<uint64_t>(area_.part(rank, step, room) + what_.rank * piece);
     if (!own_copied) sources_[what_.rank] = reinterpret_cast<uint64_t>(task_.bound.input.address + own_offset + k * piece);
     return combine_out(k * piece, what_.size, length);
   };
-  return steps(piece == 0 ? 1 : steps_for(longest, piece), kAll, in_line, fill, drain);
+  return steps(piece == 0 ? 1 : steps_for(longest, piece), kAll, room, fill, drain);
 }
 
 }  // namespace thalweg::impl

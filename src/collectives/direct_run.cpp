@@ -12,8 +12,7 @@ namespace thalweg::impl {
 Status DirectRun::run() {
   switch (what_.kind) {
     case CollectiveKind::barrier:
-      return steps(
-          1, kAll, true, [](uint64_t, std::byte*) { return Status{TW_OK}; }, [](uint64_t, uint64_t) { return Status{TW_OK}; });
+      return barrier();
     case CollectiveKind::broadcast:
       return broadcast();
     case CollectiveKind::reduce:
@@ -54,10 +53,16 @@ Status DirectRun::copy_out(uint64_t offset, const std::byte* from, uint64_t leng
   return TW_OK;
 }
 
-void DirectRun::combine(std::byte* to, uint32_t ranks, uint64_t length) {
+Status DirectRun::barrier() {
+  if (const uint32_t each = group_of_ranks(what_, costs_, area_.crowded()); each != 0) return combine_by_groups(each);
+  const auto nothing = [](uint64_t, auto) { return Status{TW_OK}; };
+  return steps(1, kAll, Room::line, nothing, nothing);
+}
+
+void DirectRun::combine(std::byte* to, uint32_t ranks, uint64_t length, bool last) {
   const uint64_t count = length / what_.element;
   reduce_host(task_.operation, to, std::span(sources_).first(ranks), count, area_.room());
-  if (scales(task_.operation)) scale_host(task_.operation, to, count, what_.size);
+  if (last && scales(task_.operation)) scale_host(task_.operation, to, count, what_.size);
 }
 
 Status DirectRun::combine_out(uint64_t offset, uint32_t ranks, uint64_t length) {
@@ -75,12 +80,12 @@ Status DirectRun::agree_on_most(uint64_t own, uint64_t* most, std::array<uint64_
   const auto drain = [&](uint64_t, uint64_t step) {
     *most = 0;
     for (uint32_t rank = 0; rank < what_.size; ++rank) {
-      std::memcpy(&(*all)[rank], area_.part(rank, step, true), sizeof own);  // once
+      std::memcpy(&(*all)[rank], area_.part(rank, step, Room::line), sizeof own);  // once
       *most = std::max(*most, (*all)[rank]);
     }
     return Status{TW_OK};
   };
-  return steps(1, kAll, true, fill, drain);
+  return steps(1, kAll, Room::line, fill, drain);
 }
 
 Status DirectRun::refuse_length(uint32_t rank, uint64_t sent, uint64_t expected) {

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "collectives/direct_area.hpp"
+#include "collectives/estimate.hpp"
 #include "collectives/group_wire.hpp"
 #include "collectives/run.hpp"
 #include "memory/local_copy.hpp"
@@ -17,8 +18,9 @@ namespace thalweg::impl {
 
 class DirectRun {
  public:
-  DirectRun(DirectArea& area, const Collective& what, const CollectiveTask& task, LocalCopier& copier)
-      : area_(area), what_(what), task_(task), copier_(copier) {}
+  DirectRun(DirectArea& area, const Collective& what, const CollectiveTask& task, const CollectiveCosts& costs,
+            LocalCopier& copier)
+      : area_(area), what_(what), task_(task), costs_(costs), copier_(copier) {}
   Status run();
 
  private:
@@ -62,14 +64,14 @@ class DirectRun {
   const std::byte* own(uint64_t offset, const std::byte* copied) const {
     return task_.bound.input.on_device ? copied : task_.bound.input.address + offset;
   }
-  void combine(std::byte* to, uint32_t ranks, uint64_t length);
+  void combine(std::byte* to, uint32_t ranks, uint64_t length, bool last = true);  // last: scaled, where that is asked for
   /// To the output; the operands are in sources_.
   Status combine_out(uint64_t offset, uint32_t ranks, uint64_t length);
 
   /// Steps of this rank: in each it fills its part, if it fills any; then it drains the step before, when `of` has published that:
   /// all ranks, or one. kNoRank: it drains none.
   template <class Fill, class Drain>
-  Status steps(uint64_t count, uint32_t of, bool in_line, Fill fill, Drain drain);
+  Status steps(uint64_t count, uint32_t of, Room room, Fill fill, Drain drain);
   static constexpr uint32_t kAll = UINT32_MAX - 1;
 
   /// Of kinds whose counts not all ranks know: the most of what any rank says.
@@ -79,16 +81,24 @@ class DirectRun {
   /// From the own input to the own output.
   Status move_own(uint64_t to, uint64_t from, uint64_t length) const;
 
+  /// No piece, no part: each rank reads its blocks where the others have them. *done: false: it cannot be, on any rank.
+  Status alltoall_by_reading(bool* done);
+
   /// Each reader combines all that it needs: the inputs of ranks [0, ranks). reader: kAll, or one rank.
   Status combine_at_readers(uint32_t reader, uint32_t ranks);
   /// Each rank combines its share of each piece, and readers take all shares.
   Status combine_by_shares(uint32_t reader);
+  /// Short ones, in two steps: each rank combines the inputs of its group, and then one result of each group. A group: `each` ranks
+  /// that follow each other.
+  Status combine_by_groups(uint32_t each);
   bool better_by_shares() const { return what_.size > 2 && what_.bytes() * (what_.size - 2) > kAtOnce; }
   static constexpr uint64_t kAtOnce = 16u << 10;
+  Status barrier();
 
   DirectArea& area_;
   const Collective& what_;
   const CollectiveTask& task_;
+  const CollectiveCosts& costs_;  // on all ranks alike
   LocalCopier& copier_;
   std::array<uint64_t, DirectArea::kMostRanks> sources_;
 };

@@ -3,6 +3,7 @@
 // second whether it has mapped all others'.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/call.hpp"
@@ -14,18 +15,20 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kMagic = 0x7468616c64723031;  // of this form of the two messages
+constexpr uint64_t kMagic = 0x7468616c64723032;  // of this form of the two messages
 
 struct AreaOffer {
   uint64_t magic = kMagic;
   int32_t status = TW_OK;  // why this rank cannot
   uint32_t key_length = 0;
+  uint32_t cores = 0;  // as many this rank sees
+  uint32_t reserved = 0;
   unsigned char key[kKeySize] = {};
 };
 struct AreaOutcome {
   uint64_t magic = kMagic;
   int32_t status = TW_OK;
-  uint32_t reserved = 0;
+  uint32_t reads = 0;  // 1: the memory of all others
 };
 
 /// Everyone's, by messages.
@@ -55,11 +58,7 @@ bool all_can(const std::vector<Message>& all, std::string* why_not) {
 
 }  // namespace
 
-DirectArea::DirectArea(Collectives& owner)
-    : owner_(owner),
-      worker_(owner.group().worker),
-      ranks_(owner.group().size),
-      oversubscribed_(static_cast<long>(owner.group().size) > sysconf(_SC_NPROCESSORS_ONLN)) {}
+DirectArea::DirectArea(Collectives& owner) : owner_(owner), worker_(owner.group().worker), ranks_(owner.group().size) {}
 
 DirectArea::~DirectArea() {
   {
@@ -80,7 +79,7 @@ Status DirectArea::allocate(void* key, size_t* key_length) {
   for (Line& line : mine_->lines) std::memset(static_cast<void*>(&line), 0, sizeof line);
   RankArea& own = ranks_[owner_.group().rank];
   own.segment = mine_;
-  own.seen = UINT64_MAX;  // never waited for
+  own.seen = own.passed = UINT64_MAX;  // never waited for
   return tw_memory_export(memory_, key, key_length);
 }
 
@@ -103,6 +102,14 @@ Status DirectArea::map(uint32_t rank, const void* key, size_t key_length) {
   return TW_OK;
 }
 
+bool DirectArea::can_read(uint32_t rank) {
+  tw_endpoint* endpoint = nullptr;
+  const Engine::Guard guard(owner_.engine());
+  if (is_error(owner_.group().endpoint(rank, &endpoint)) || endpoint == nullptr || endpoint->peer->link == nullptr)
+    return false;
+  return (endpoint->peer->link->features & (kLinkSingleCopy | kLinkSameProcess)) != 0;
+}
+
 Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not) {
   tw_group& group = owner.group();
   auto area = std::make_unique<DirectArea>(owner);
@@ -110,17 +117,22 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
   size_t key_length = sizeof offer.key;
   offer.status = area->allocate(offer.key, &key_length);
   offer.key_length = static_cast<uint32_t>(key_length);
+  offer.cores = static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN));
   std::vector<AreaOffer> offers;
   if (Status s = exchange(group, limit_ns, offer, &offers); is_error(s)) return s;
   if (!all_can(offers, why_not)) return TW_OK;
+  area->crowded_ = std::ranges::any_of(offers, [&](const AreaOffer& one) { return one.cores < group.size; });
   AreaOutcome outcome;
+  outcome.reads = 1;
   for (uint32_t rank = 0; rank < group.size && outcome.status == TW_OK; ++rank) {
     if (rank == group.rank) continue;
     const bool fits = offers[rank].key_length <= sizeof offers[rank].key;
     outcome.status = fits ? area->map(rank, offers[rank].key, offers[rank].key_length) : Status{TW_ERR_PROTOCOL};
+    outcome.reads &= area->can_read(rank) ? 1 : 0;
   }
   std::vector<AreaOutcome> outcomes;
   if (Status s = exchange(group, limit_ns, outcome, &outcomes); is_error(s)) return s;
+  area->all_readable_ = std::ranges::all_of(outcomes, [](const AreaOutcome& one) { return one.reads == 1; });
   if (all_can(outcomes, why_not)) *out = std::move(area);
   return TW_OK;
 }

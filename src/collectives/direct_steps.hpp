@@ -7,12 +7,12 @@ namespace thalweg::impl {
 
 /// fill(k, to): the k-th piece into the own part. drain(k, step): what has been published for it.
 template <class Fill, class Drain>
-Status DirectRun::steps(uint64_t count, uint32_t of, bool in_line, Fill fill, Drain drain) {
+Status DirectRun::steps(uint64_t count, uint32_t of, Room room, Fill fill, Drain drain) {
   const uint64_t first = area_.next();
   for (uint64_t k = 0; k <= count; ++k) {
     if (k < count) {
-      if (Status s = area_.reserve(); is_error(s)) return s;
-      if (Status s = fill(k, area_.part(what_.rank, area_.next(), in_line)); is_error(s)) return s;
+      if (Status s = area_.reserve(room); is_error(s)) return s;
+      if (Status s = fill(k, area_.part(what_.rank, area_.next(), room)); is_error(s)) return s;
       area_.publish();
     }
     if (k == 0 || of == kNoRank) continue;

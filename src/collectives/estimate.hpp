@@ -10,7 +10,9 @@ namespace thalweg::impl {
 struct CollectiveCosts {
   double message_ns = 400;  // one way, without bytes
   double byte_ns = 0.1;
-  double reduce_byte_ns = 0.1;  // for each source but the first
+  double serial_byte_ns = 0.2;                 // where the copy in and the copy out follow each other
+  double read_ns = 1000, read_byte_ns = 0.11;  // by the kernel, from another process
+  double reduce_byte_ns = 0.1;                 // for each source but the first
   double copy_byte_ns = 0.05;
   double step_ns = 40;            // a reduction or copy, without bytes
   double scratch_byte_ns = 0.02;  // of scratch memory, which has to be had
@@ -25,7 +27,10 @@ struct CollectiveCosts {
 /// Until the last rank is done. The same on all ranks: rank and, of alltoall's v form, counts are not looked at.
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs);
 
-/// Of the algorithms without a schedule.
+/// Of the algorithms without a schedule. Two choices that they make: does each rank of an alltoall read its blocks, instead of their
+/// being copied into shared memory first? And of how many ranks are the groups of a short allreduce or barrier; 0: no groups.
+bool reading_is_faster(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs);
+uint32_t group_of_ranks(const Collective& collective, const CollectiveCosts& costs, bool crowded);
 double direct_ns(const Collective& collective, const CollectiveCosts& costs);
 double kernel_ns(Kernels kernels, const Collective& collective, const CollectiveCosts& costs);
 

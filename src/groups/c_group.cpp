@@ -24,7 +24,7 @@ struct Contribution {
   uint32_t rank, size;
   int32_t status;
   uint32_t reserved;
-  double message_ns, byte_ns;  // rank 0's are the group's
+  LinkNs link;  // rank 0's are the group's
 };
 
 Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size) {
@@ -61,7 +61,13 @@ Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& gr
   const std::string own_text = is_error(so_far) ? last_error() : "";
   const LinkCosts link =
       group.worker.engine->options().costs != nullptr ? group.worker.engine->options().costs->shm : CostTable{}.shm;
-  const Contribution mine{kMagic, random_id(), group.rank, group.size, so_far, 0, link.frame, link.copy};
+  const Contribution mine{kMagic,
+                          random_id(),
+                          group.rank,
+                          group.size,
+                          so_far,
+                          0,
+                          {link.frame, link.copy, link.serial_copy, link.kernel_fixed, link.kernel}};
   std::vector<Contribution> all(group.size);
   const Status status = exchange == nullptr ? tw_store_exchange(static_cast<tw_store*>(arg), &mine, sizeof mine, all.data())
                                             : exchange(arg, &mine, sizeof mine, all.data());
@@ -70,8 +76,7 @@ Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& gr
   if (status > TW_OK) return fail(TW_ERR_INVALID, "the exchange of the group returned %d instead of a status", status);
   if (Status s = check_contributions(all); is_error(s)) return s;
   group.id = all[0].id;
-  group.message_ns = all[0].message_ns;
-  group.byte_ns = all[0].byte_ns;
+  group.link = all[0].link;
   return TW_OK;
 }
 

@@ -21,6 +21,13 @@ namespace thalweg::impl {
 
 class Collectives;  // collectives/collectives.hpp
 
+/// Costs of a group's links, in nanoseconds; 0: the defaults.
+struct LinkNs {
+  double message = 0;                // one way, without bytes
+  double byte = 0, serial_byte = 0;  // copied in and out, at once or one behind the other
+  double read = 0, read_byte = 0;    // by the kernel from another process
+};
+
 /// Makes the endpoints of a group. The group's creator chooses: endpoints of the caller's, or addresses that are connected to.
 class Peers {
  public:
@@ -72,7 +79,6 @@ struct tw_group {
   uint64_t exchanges = 0;  // so far: in the same order, too
   uint64_t made = 0;       // calls that make groups of this one, so far: in the same order; ids and steps derive from it
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
-  double message_ns = 0,
-         byte_ns = 0;  // costs of its links, by which algorithms are chosen: rank 0's, on all ranks; 0: the defaults
+  thalweg::impl::LinkNs link;                               // by which algorithms are chosen: rank 0's, on all ranks
   thalweg::impl::BornHere born;
 };

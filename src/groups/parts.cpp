@@ -34,8 +34,7 @@ Status make_part(tw_group& of, std::vector<uint32_t> ranks, uint64_t salt, std::
   made->peers = of.peers;
   made->members = std::move(ranks);
   made->id = id;
-  made->message_ns = of.message_ns;
-  made->byte_ns = of.byte_ns;
+  made->link = of.link;
   return TW_OK;
 }
 

@@ -62,8 +62,8 @@ TEST(DirectCollectives, NeedSharedMemory) {
 TEST(DirectCollectives, AreChosenByAllRanksOrNoneWhereOnlyTheRootHasTheCounts) {
   run_group(3, [](GroupRank& rank) {
     const uint32_t me = rank.rank.number;
-    rank.group->message_ns = 400;  // long blocks are faster by messages, short ones directly
-    rank.group->byte_ns = 0.001;
+    rank.group->link.message = 400;  // long blocks are faster by messages, short ones directly
+    rank.group->link.byte = 0.001;
     for (const size_t longest : {size_t{2000}, size_t{20'000}, size_t{400'000}}) {
       const std::vector<size_t> counts{longest, 1, longest / 2};
       const std::vector<int64_t> whole(longest + 1 + longest / 2, 7);
@@ -153,6 +153,86 @@ TEST(DirectCollectives, MixWithAllElse) {
   }
 }
 
+std::vector<unsigned char> random_elements(uint64_t bytes, std::mt19937_64& random) {
+  std::vector<unsigned char> made(bytes);
+  for (unsigned char& one : made) one = static_cast<unsigned char>(random());
+  return made;
+}
+
+/// As on a machine with a core for each rank, where short reductions and barriers go by groups of ranks.
+TEST(DirectCollectives, GoByGroupsOfRanks) {
+  const uint64_t seed = std::random_device{}();
+  for (const uint32_t size : {4u, 7u, 9u, 16u}) {
+    run_group(size, [&](GroupRank& rank) {
+      const tw_collective_options options = named("direct");
+      ASSERT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();
+      rank.group->collectives->direct()->set_crowded(false);
+      std::mt19937_64 random(seed);
+      const uint32_t me = rank.rank.number;
+      for (int i = 0; i < 60; ++i) {
+        const size_t count = random() % 3 == 0 ? random() % 512 + 1 : random() % 16 + 1;
+        std::vector<double> values(count), result(count, -1);
+        for (size_t k = 0; k < count; ++k) values[k] = me + static_cast<double>(k);
+        const uint32_t op = random() % 2 == 0 ? TW_REDUCE_AVERAGE : TW_REDUCE_MAX;
+        ASSERT_EQ(tw_allreduce(rank.group, values.data(), result.data(), count, TW_TYPE_FLOAT64, op, &options, nullptr), TW_OK)
+            << tw_last_error();
+        for (size_t k = 0; k < count; ++k)
+          ASSERT_EQ(result[k], (op == TW_REDUCE_MAX ? size - 1 : (size - 1) / 2.0) + static_cast<double>(k)) << count;
+        if (random() % 3 == 0) {
+          ASSERT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();
+        }
+      }
+    });
+  }
+}
+
+/// Short and long ones by turns, without anything that holds the root back but that buffers are used again.
+TEST(DirectCollectives, TheRootOfBroadcastsRunsAhead) {
+  const uint64_t seed = std::random_device{}();
+  for (const uint32_t size : {2u, 5u}) {
+    run_group(size, [&](GroupRank& rank) {
+      const tw_collective_options options = named("direct");
+      std::mt19937_64 random(seed);
+      for (int i = 0; i < 400; ++i) {
+        const size_t longest[] = {112, 4096, 300'000};
+        std::vector<unsigned char> bytes(random() % longest[i / 50 % 3] + 1);
+        const auto root = static_cast<uint32_t>(i / 100 % size);
+        const std::vector<unsigned char> expected = random_elements(bytes.size(), random);
+        if (rank.rank.number == root) bytes = expected;
+        ASSERT_EQ(tw_broadcast(rank.group, bytes.data(), bytes.size(), TW_TYPE_UINT8, root, &options, nullptr), TW_OK)
+            << tw_last_error();
+        ASSERT_TRUE(bytes == expected) << i << " of " << expected.size();
+      }
+    });
+  }
+}
+
+/// Long blocks are read where they are, if that can be on all ranks: not in place on one of them.
+TEST(DirectCollectives, BlocksOfAnAlltoallAreReadWhereTheyAre) {
+  for (const uint32_t size : {2u, 5u}) {
+    run_group(size, [&](GroupRank& rank) {
+      const tw_collective_options options = named("direct");
+      const uint32_t me = rank.rank.number;
+      for (const size_t count : {size_t{1}, size_t{9'999}, size_t{20'001}, size_t{200'003}}) {
+        for (const bool placed : {false, true}) {
+          std::vector<uint64_t> from(count * size), to(count * size + 1, 77);
+          for (size_t i = 0; i < from.size(); ++i) from[i] = me << 24 | i;
+          const bool here = placed && me == 0;
+          if (here) std::copy(from.begin(), from.end(), to.begin());
+          ASSERT_EQ(
+              tw_alltoall(rank.group, here ? TW_IN_PLACE : from.data(), to.data(), count, TW_TYPE_INT64, &options, nullptr),
+              TW_OK)
+              << tw_last_error();
+          std::fill(from.begin(), from.end(), 0);  // all have read
+          for (size_t i = 0; i < count * size; ++i)
+            ASSERT_EQ(to[i], uint64_t{i / count} << 24 | (me * count + i % count)) << count << (placed ? " in place" : "");
+          ASSERT_EQ(to.back(), 77u);
+        }
+      }
+    });
+  }
+}
+
 /// A rank that publishes a step to which it cannot have come: the others end, and read nothing by its numbers.
 TEST(DirectCollectives, ALyingRankIsNamed) {
   run_ranks(3, [](Rank& one) {
@@ -162,9 +242,9 @@ TEST(DirectCollectives, ALyingRankIsNamed) {
     one.barrier();
     if (one.number == 1) {
       impl::DirectArea& area = *rank.group->collectives->direct();
-      for (uint64_t step = 0; step < impl::DirectArea::kSlots; ++step) {
+      for (uint64_t step = 0; step < impl::DirectArea::kLines; ++step) {
         const uint64_t lie = 1'000'000;
-        std::memcpy(area.part(1, step, true) - 16, &lie, sizeof lie);  // the number before what is published
+        std::memcpy(area.part(1, step, impl::Room::line) - 16, &lie, sizeof lie);  // the number before what is published
       }
     }
     one.barrier();
@@ -180,12 +260,6 @@ TEST(DirectCollectives, ALyingRankIsNamed) {
     }
     one.barrier();
   });
-}
-
-std::vector<unsigned char> random_elements(uint64_t bytes, std::mt19937_64& random) {
-  std::vector<unsigned char> made(bytes);
-  for (unsigned char& one : made) one = static_cast<unsigned char>(random());
-  return made;
 }
 
 /// No NaN of 32 or 64 bits: which payload comes out of two of them is the compiler's choice.
