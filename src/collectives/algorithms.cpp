@@ -19,7 +19,7 @@ const char* counts_everywhere(const Collective& c) { return c.counts_at_root ? "
 const char* few_ranks(const Collective& c) { return c.size <= 128 ? nullptr : "for at most 128 ranks"; }
 
 const char* hosts(const Collective& c) {
-  if (c.ranks_per_host == 0) return "not known which ranks are of one host";
+  if (c.ranks_per_host == 0) return "ranks are not spread over hosts evenly, host by host";
   if (c.ranks_per_host == 1) return "each rank is of another host";
   if (c.ranks_per_host >= c.size) return "all ranks are of one host";
   if (c.size % c.ranks_per_host != 0) return "hosts have different numbers of ranks";

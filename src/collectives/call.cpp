@@ -49,10 +49,11 @@ Status place_task(const Call& call, CollectiveTask* task) {
   return check_device_operation(task->operation);
 }
 
-void describe(const tw_group& group, Call& call, const tw_collective_options& options, CollectiveTask* task) {
+void describe(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   Collective& what = call.what;
-  what.rank = group.rank;
-  what.size = group.size;
+  what.rank = all.group().rank;
+  what.size = all.group().size;
+  what.ranks_per_host = all.ranks_per_host();
   what.element = task->element = element_size(call.type);
   what.commutative = call.op != TW_REDUCE_USER || options.commutative != 0;
   what.repeatable = (options.flags & TW_COLLECTIVE_REPEATABLE) != 0;
@@ -79,7 +80,8 @@ uint64_t scaled_elements(const tw_group& group, const Call& call, const Operatio
   return call.received.given() ? call.received.counts[group.rank] : call.what.count;
 }
 
-/// Bytes of a chunk of long messages: at most 64 for all that a rank sends or receives, since a plan has a limited number of steps.
+}  // namespace
+
 uint64_t planned_chunk(const Collective& what) {
   constexpr uint64_t kMostChunks = 64;
   if (what.counts_at_root) return 0;  // ranks do not know of each other's
@@ -89,15 +91,13 @@ uint64_t planned_chunk(const Collective& what) {
   return std::max(what.chunk, what.bytes() / kMostChunks * (by_rank ? what.size : 1));
 }
 
-}  // namespace
-
 Status prepare_task(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   tw_group& group = all.group();
   task->operation = {call.type, call.op, options.scale, options.reduce, options.reduce_arg};
   if (Status s = bind_buffers(group, call, &task->bound); is_error(s)) return s;
   if (Status s = place_task(call, task); is_error(s)) return s;
   task->scaled_count = scaled_elements(group, call, task->operation);
-  describe(group, call, options, task);
+  describe(all, call, options, task);
   return TW_OK;
 }
 

@@ -55,6 +55,10 @@ Status check_call(const tw_group& group, const Call& call, const tw_collective_o
 /// The rest for a plan, whose steps are not many; and finds the schedule. Not the scratch memory. Under the engine's lock.
 Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task);
 
+/// Bytes of a chunk of long messages in a plan: at most 64 for all that a rank sends or receives, since a plan has a limited
+/// number of steps.
+uint64_t planned_chunk(const Collective& what);
+
 /// Where kernels of all ranks do it: what the step of a plan needs. *out stays null: resolve_planned() it. (device_exchange.cpp)
 Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options,
                         std::shared_ptr<const ExchangeStep>* out);

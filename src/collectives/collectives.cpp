@@ -14,21 +14,25 @@ namespace thalweg::impl {
 
 namespace {
 
-/// The same on all ranks: what rank 0 has measured.
+/// The same on all ranks: what rank 0 has measured. Where hosts have ranks unevenly, all messages are as between hosts.
 CollectiveCosts costs_of(const tw_group& group) {
+  const bool uneven = group.ranks_per_host() == 0;
+  const RankPlace& known = group.costs;
   CollectiveCosts costs;
-  const LinkNs& link = group.link;
-  if (link.message != 0) costs.message_ns = link.message;
-  if (link.byte != 0) costs.byte_ns = link.byte;
-  if (link.serial_byte != 0) costs.serial_byte_ns = link.serial_byte;
-  if (link.read != 0) costs.read_ns = link.read;
-  if (link.read_byte != 0) costs.read_byte_ns = link.read_byte;
+  costs.message_ns = uneven ? known.host_message_ns : known.message_ns;
+  costs.byte_ns = uneven ? known.host_byte_ns : known.byte_ns;
+  costs.serial_byte_ns = known.serial_byte_ns;
+  costs.read_ns = known.read_ns;
+  costs.read_byte_ns = known.read_byte_ns;
+  costs.host_message_ns = known.host_message_ns;
+  costs.host_byte_ns = known.host_byte_ns;
   return costs;
 }
 
 }  // namespace
 
-Collectives::Collectives(tw_group& group) : group_(group), schedules_(costs_of(group)) {}
+Collectives::Collectives(tw_group& group)
+    : group_(group), ranks_per_host_(group.ranks_per_host()), schedules_(costs_of(group)) {}
 
 Collectives::~Collectives() {
   if (device_ != nullptr) device_->end();

@@ -36,6 +36,7 @@ class Collectives {
   Scratch& scratch() { return scratch_; }
   ScheduleCache& schedules() { return schedules_; }
   DeviceReducer& reducer(Device& device);
+  uint32_t ranks_per_host() const { return ranks_per_host_; }
   /// Collectives that were added to plans: all ranks add the same in the same order, which numbers their channels.
   uint64_t planned = 0;
   /// TW_OK, or how the group has failed: with the text, for every later collective.
@@ -82,6 +83,7 @@ class Collectives {
 
   tw_group& group_;
   Scratch scratch_;
+  const uint32_t ranks_per_host_;
   ScheduleCache schedules_;
   std::vector<std::unique_ptr<DeviceReducer>> reducers_;
   std::vector<std::unique_ptr<CollectiveRun>> runs_;  // all

@@ -261,7 +261,8 @@ double predicted_ns(const Algorithm& algorithm, const Collective& collective, co
   if (algorithm.kernels != Kernels::none) return kernel_ns(algorithm.kernels, c, costs);
   if (algorithm.write == nullptr) return direct_ns(c, costs);
   const bool alike = !has_root(c.kind) && c.kind != CollectiveKind::scan && c.kind != CollectiveKind::exclusive_scan;
-  if (!alike || c.size <= (c.ranks_per_host == 0 ? kFewRanks : kFewOfHosts)) return Model(algorithm, c, costs).all_ranks();
+  const bool several_hosts = c.ranks_per_host != 0 && c.ranks_per_host < c.size;
+  if (!alike || c.size <= (several_hosts ? kFewOfHosts : kFewRanks)) return Model(algorithm, c, costs).all_ranks();
   c = with_equal_blocks(c);
   double most = 0;
   for (uint32_t rank : {0u, 1u, c.size - 1}) most = std::max(most, Model(algorithm, c, costs).alone(rank));

@@ -9,14 +9,13 @@
 #include "groups/given_peers.hpp"
 #include "groups/group.hpp"
 #include "groups/mailbox.hpp"
-#include "routes/costs.hpp"
 
 using namespace thalweg::impl;
 
 namespace {
 
 constexpr tw_group_options kGroupDefaults = TW_GROUP_OPTIONS_INIT;
-constexpr uint64_t kMagic = 0x7468616c67727031;  // of this form of the exchange
+constexpr uint64_t kMagic = 0x7468616c67727032;  // of this form of the exchange
 
 /// What each rank gives. The group's id is rank 0's.
 struct Contribution {
@@ -24,7 +23,7 @@ struct Contribution {
   uint32_t rank, size;
   int32_t status;
   uint32_t reserved;
-  LinkNs link;  // rank 0's are the group's
+  RankPlace place;
 };
 
 Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size) {
@@ -59,15 +58,7 @@ Status check_contributions(const std::vector<Contribution>& all) {
 
 Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& group) {
   const std::string own_text = is_error(so_far) ? last_error() : "";
-  const LinkCosts link =
-      group.worker.engine->options().costs != nullptr ? group.worker.engine->options().costs->shm : CostTable{}.shm;
-  const Contribution mine{kMagic,
-                          random_id(),
-                          group.rank,
-                          group.size,
-                          so_far,
-                          0,
-                          {link.frame, link.copy, link.serial_copy, link.kernel_fixed, link.kernel}};
+  const Contribution mine{kMagic, random_id(), group.rank, group.size, so_far, 0, place_of(group.worker)};
   std::vector<Contribution> all(group.size);
   const Status status = exchange == nullptr ? tw_store_exchange(static_cast<tw_store*>(arg), &mine, sizeof mine, all.data())
                                             : exchange(arg, &mine, sizeof mine, all.data());
@@ -76,7 +67,7 @@ Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& gr
   if (status > TW_OK) return fail(TW_ERR_INVALID, "the exchange of the group returned %d instead of a status", status);
   if (Status s = check_contributions(all); is_error(s)) return s;
   group.id = all[0].id;
-  group.link = all[0].link;
+  group.take_places(all);
   return TW_OK;
 }
 

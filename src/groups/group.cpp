@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "groups/group.hpp"
 
+#include <algorithm>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "groups/mailbox.hpp"
+#include "routes/costs.hpp"
 
 using namespace thalweg::impl;
+
+RankPlace thalweg::impl::place_of(const tw_worker& worker) {
+  const CostTable* const known = worker.engine->options().costs;
+  const CostTable& table = known != nullptr ? *known : CostTable{};
+  RankPlace place;
+  place.host = worker.address.host;
+  place.message_ns = table.shm.frame;
+  place.byte_ns = table.shm.copy;
+  place.serial_byte_ns = table.shm.serial_copy;
+  place.read_ns = table.shm.kernel_fixed;
+  place.read_byte_ns = table.shm.kernel;
+  place.host_message_ns = table.tcp.frame;
+  place.host_byte_ns = table.tcp.copy;
+  return place;
+}
 
 World::~World() {
   if (worker != nullptr) tw_worker_destroy(worker);
@@ -35,6 +53,17 @@ Status tw_group::await_endpoint(uint32_t to, tw_endpoint** out) {
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "rank %u is not connected", to);
     if (worker.progress() == 0) std::this_thread::yield();
   }
+}
+
+uint32_t tw_group::ranks_per_host() const {
+  const auto end_of_first = std::ranges::find_if(hosts, [&](uint64_t one) { return one != hosts[0]; });
+  const auto each = static_cast<uint32_t>(end_of_first - hosts.begin());
+  if (each == 0 || size % each != 0) return 0;
+  std::unordered_set<uint64_t> seen;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    if (rank % each == 0 ? !seen.insert(hosts[rank]).second : hosts[rank] != hosts[rank - 1]) return 0;
+  }
+  return each;
 }
 
 bool tw_group::is_lost(uint32_t of) const {

@@ -21,13 +21,6 @@ namespace thalweg::impl {
 
 class Collectives;  // collectives/collectives.hpp
 
-/// Costs of a group's links, in nanoseconds; 0: the defaults.
-struct LinkNs {
-  double message = 0;                // one way, without bytes
-  double byte = 0, serial_byte = 0;  // copied in and out, at once or one behind the other
-  double read = 0, read_byte = 0;    // by the kernel from another process
-};
-
 /// Makes the endpoints of a group. The group's creator chooses: endpoints of the caller's, or addresses that are connected to.
 class Peers {
  public:
@@ -40,6 +33,16 @@ class Peers {
   /// As sender_of() (mailbox.hpp), also without an endpoint.
   virtual uint64_t sender(uint32_t rank) const = 0;
 };
+
+/// What each rank says of itself when a group is made: where it is, and what its links cost.
+struct RankPlace {
+  uint64_t host = 0;
+  double message_ns = 0, byte_ns = 0;            // within a host
+  double serial_byte_ns = 0;                     // where the copy in and the copy out follow each other
+  double read_ns = 0, read_byte_ns = 0;          // by the kernel from another process
+  double host_message_ns = 0, host_byte_ns = 0;  // between hosts
+};
+RankPlace place_of(const tw_worker& worker);
 
 /// What ends with the world.
 struct World {
@@ -64,6 +67,14 @@ struct tw_group {
   Status await_endpoint(uint32_t to, tw_endpoint** out);
   /// Is the rank's endpoint made, and over?
   bool is_lost(uint32_t of) const;
+  /// All ranks' places, of which rank 0's costs are the group's.
+  template <class Contributions>
+  void take_places(const Contributions& all) {
+    for (const auto& one : all) hosts.push_back(one.place.host);
+    costs = all[0].place;
+  }
+  /// Ranks i and j are of one host if i / this == j / this; 0: not so.
+  uint32_t ranks_per_host() const;
   /// Rank here -> rank in `peers`.
   uint32_t member(uint32_t of) const { return members.empty() ? of : members[of]; }
 
@@ -79,6 +90,7 @@ struct tw_group {
   uint64_t exchanges = 0;  // so far: in the same order, too
   uint64_t made = 0;       // calls that make groups of this one, so far: in the same order; ids and steps derive from it
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
-  thalweg::impl::LinkNs link;                               // by which algorithms are chosen: rank 0's, on all ranks
+  std::vector<uint64_t> hosts;                              // by rank
+  thalweg::impl::RankPlace costs;  // of its links, by which algorithms are chosen: the same on all ranks
   thalweg::impl::BornHere born;
 };

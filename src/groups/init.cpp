@@ -18,13 +18,14 @@ namespace {
 
 constexpr tw_init_options kInitDefaults = TW_INIT_OPTIONS_INIT;
 constexpr tw_context_options kContextDefaults = TW_CONTEXT_OPTIONS_INIT;
-constexpr uint64_t kMagic = 0x7468616c77726c31;  // of this form of the exchange
+constexpr uint64_t kMagic = 0x7468616c77726c32;  // of this form of the exchange
 
 /// What each rank gives, also one that cannot take part. The world's id is rank 0's.
 struct Contribution {
   uint64_t magic, id;
   int32_t status;
   uint32_t length;
+  RankPlace place;
   unsigned char address[kAddressMax];
 };
 
@@ -52,9 +53,10 @@ Status make_worker(const Launcher& launcher, const tw_context_options& given, co
 }
 
 Status contribute(Status so_far, tw_worker* worker, Contribution* mine) {
-  *mine = {kMagic, 0, so_far, 0, {}};
+  *mine = {kMagic, 0, so_far, 0, {}, {}};
   if (is_error(so_far)) return so_far;
   mine->id = random_id();
+  mine->place = place_of(*worker);
   size_t length = sizeof mine->address;
   mine->status = tw_worker_address(worker, mine->address, &length);
   mine->length = static_cast<uint32_t>(length);
@@ -94,6 +96,7 @@ Status init(const tw_init_options& options, tw_group** out) {
   auto group = std::make_unique<tw_group>(*world->worker, launcher->rank, launcher->size, timeout_ns);
   if (Status s = AddressedPeers::make(*world->worker, std::move(addresses), timeout_ns, &group->peers); is_error(s)) return s;
   group->id = all[0].id;
+  group->take_places(all);
   group->world = std::move(world);
   *out = group.release();
   return TW_OK;

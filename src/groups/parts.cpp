@@ -30,11 +30,14 @@ Status make_part(tw_group& of, std::vector<uint32_t> ranks, uint64_t salt, std::
       tw_group(of.worker, static_cast<uint32_t>(own - ranks.begin()), static_cast<uint32_t>(ranks.size()), of.timeout_ns);
   if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");
   out->reset(made);
-  for (uint32_t& rank : ranks) rank = of.member(rank);
+  for (uint32_t& rank : ranks) {
+    made->hosts.push_back(of.hosts[rank]);
+    rank = of.member(rank);
+  }
   made->peers = of.peers;
   made->members = std::move(ranks);
   made->id = id;
-  made->link = of.link;
+  made->costs = of.costs;
   return TW_OK;
 }
 

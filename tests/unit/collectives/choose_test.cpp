@@ -133,7 +133,7 @@ TEST(Explain, prints_steps_and_candidates) {
             "2 reduce output[0, 16) = scratch[0, 16), input[0, 16) after 0\n");
   const std::string table = candidates_text(c, {});
   EXPECT_THAT(table, HasSubstr("* one_shot"));
-  EXPECT_THAT(table, HasSubstr("leaders                         -  not known which ranks are of one host\n"));
+  EXPECT_THAT(table, HasSubstr("leaders                         -  ranks are not spread over hosts evenly, host by host\n"));
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ TEST(DirectCollectives, NeedSharedMemory) {
 TEST(DirectCollectives, AreChosenByAllRanksOrNoneWhereOnlyTheRootHasTheCounts) {
   run_group(3, [](GroupRank& rank) {
     const uint32_t me = rank.rank.number;
-    rank.group->link.message = 400;  // long blocks are faster by messages, short ones directly
-    rank.group->link.byte = 0.001;
+    rank.group->costs.message_ns = 400;  // long blocks are faster by messages, short ones directly
+    rank.group->costs.byte_ns = 0.001;
     for (const size_t longest : {size_t{2000}, size_t{20'000}, size_t{400'000}}) {
       const std::vector<size_t> counts{longest, 1, longest / 2};
       const std::vector<int64_t> whole(longest + 1 + longest / 2, 7);

@@ -3,6 +3,9 @@
 #include <chrono>
 #include <random>
 
+#include "core/worker.hpp"
+#include "groups/group.hpp"
+#include "routes/cost_file.hpp"
 #include "worlds.hpp"
 
 namespace thalweg::test {
@@ -30,6 +33,40 @@ TEST_P(WorldSizes, EveryRankReachesEveryOther) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Groups, WorldSizes, testing::Values(1, 2, 3, 5, 8));
+
+/// Costs that were measured, in a file of this test's.
+class MeasuredCosts {
+ public:
+  MeasuredCosts() {
+    const char* const before = std::getenv("THALWEG_COSTS");
+    before_ = before != nullptr ? before : "";
+    setenv("THALWEG_COSTS", (folder_.path + "/costs").c_str(), 1);
+    std::string path;
+    EXPECT_EQ(impl::save_costs("shm.frame = 777\nshm.copy = 0.0625\ntcp.frame = 8888\ntcp.copy = 0.5", &path), TW_OK)
+        << tw_last_error();
+  }
+  ~MeasuredCosts() { before_.empty() ? unsetenv("THALWEG_COSTS") : setenv("THALWEG_COSTS", before_.c_str(), 1); }
+
+ private:
+  const Folder folder_;
+  std::string before_;
+};
+
+TEST(World, ChoosesByTheCostsThatRank0HasMeasured) {
+  const MeasuredCosts measured;
+  std::atomic<double> of_rank_0 = 0;
+  run_worlds(3, [&](Group& world) {
+    const impl::CostTable& table = *world.worker().get()->engine->options().costs;
+    EXPECT_TRUE(table.measured()) << table.why;
+    if (world.rank() == 0) of_rank_0 = table.shm.frame;
+    world.barrier();
+    EXPECT_EQ(world.get()->costs.message_ns, of_rank_0);
+    EXPECT_NE(of_rank_0, impl::CostTable{}.shm.frame);
+    EXPECT_EQ(world.get()->ranks_per_host(), 3u);
+    EXPECT_EQ(world.duplicate().get()->costs.message_ns, of_rank_0);
+    world.barrier();
+  });
+}
 
 TEST(World, OneSideAloneConnects) {
   run_worlds(3, [](Group& world) {
