@@ -128,6 +128,10 @@ TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *
  *  it. Local. TW_ERR_INVALID, TW_ERR_TRUNCATED. */
 TW_CHECKED tw_status tw_group_explain(tw_group *group, const char *collective, size_t count, uint32_t type,
                                       const tw_collective_options *options, char *buffer, size_t *size);
+/** The same of a call on that queue (tw_allreduce_on and its like, below), by which also what graphs have captured runs; queue NULL: of
+ *  one in a plan. Whether a queue's calls take kernels is known after the group's first collective on a queue, and said then. Local. */
+TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const char *collective, size_t count, uint32_t type,
+                                         const tw_collective_options *options, char *buffer, size_t *size);
 
 /* ---------------------------------------------------------------- in plans
  * The same as parts of a plan (plans.h): the host, a queue or a graph triggers them. Buffers are read and written at every run, and

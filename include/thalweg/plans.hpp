@@ -11,6 +11,7 @@
 #pragma once
 #include <thalweg/plans.h>
 #include <thalweg/views.h>
+#include <thalweg/collective_forms.hpp>
 #include <thalweg/options.hpp>
 
 namespace thalweg {
@@ -19,24 +20,6 @@ namespace detail {
 /// With a layout the buffer is what it lies in.
 inline size_t length_of(size_t bytes, const tw_op_options* options) { return options->layout != nullptr ? 0 : bytes; }
 }  // namespace detail
-
-/// TW_TYPE_* of a C++ type.
-template <class T>
-inline constexpr uint32_t element_type = UINT32_MAX;
-template <>
-inline constexpr uint32_t element_type<float> = TW_TYPE_FLOAT32;
-template <>
-inline constexpr uint32_t element_type<double> = TW_TYPE_FLOAT64;
-template <>
-inline constexpr uint32_t element_type<int8_t> = TW_TYPE_INT8;
-template <>
-inline constexpr uint32_t element_type<int16_t> = TW_TYPE_INT16;
-template <>
-inline constexpr uint32_t element_type<int32_t> = TW_TYPE_INT32;
-template <>
-inline constexpr uint32_t element_type<int64_t> = TW_TYPE_INT64;
-template <>
-inline constexpr uint32_t element_type<uint8_t> = TW_TYPE_UINT8;
 
 /// Captured work, to be launched any number of times.
 class [[nodiscard]] Graph {
@@ -112,6 +95,72 @@ class [[nodiscard]] Queue {
   [[nodiscard]] tw_status reduce(void* to, const std::vector<tw_source>& sources, size_t count, uint32_t type,
                                  uint32_t op = TW_REDUCE_SUM) const noexcept {
     return tw_reduce_on(get(), to, sources.data(), sources.size(), count, type, op, nullptr);
+  }
+  /// Collectives of a group after the queue's earlier work (collectives.h); parameters and defaults: those of thalweg::allreduce and the
+  /// like, without the request. The first call with a buffer prepares it, together with the other ranks.
+  template <class... Args>
+  [[nodiscard]] tw_status barrier(tw_group* group, Args&&... args) const noexcept {
+    return detail::barrier(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status broadcast(tw_group* group, Args&&... args) const noexcept {
+    return detail::broadcast(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status reduce_to_root(tw_group* group, Args&&... args) const noexcept {
+    return detail::reduce(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status allreduce(tw_group* group, Args&&... args) const noexcept {
+    return detail::allreduce(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status reduce_scatter(tw_group* group, Args&&... args) const noexcept {
+    return detail::reduce_scatter(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status reduce_scatterv(tw_group* group, Args&&... args) const noexcept {
+    return detail::reduce_scatterv(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status allgather(tw_group* group, Args&&... args) const noexcept {
+    return detail::allgather(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status allgatherv(tw_group* group, Args&&... args) const noexcept {
+    return detail::allgatherv(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status gather(tw_group* group, Args&&... args) const noexcept {
+    return detail::gather(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status gatherv(tw_group* group, Args&&... args) const noexcept {
+    return detail::gatherv(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status scatter(tw_group* group, Args&&... args) const noexcept {
+    return detail::scatter(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status scatterv(tw_group* group, Args&&... args) const noexcept {
+    return detail::scatterv(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status alltoall(tw_group* group, Args&&... args) const noexcept {
+    return detail::alltoall(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status alltoallv(tw_group* group, Args&&... args) const noexcept {
+    return detail::alltoallv(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status scan(tw_group* group, Args&&... args) const noexcept {
+    return detail::scan(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[nodiscard]] tw_status exclusive_scan(tw_group* group, Args&&... args) const noexcept {
+    return detail::exclusive_scan(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
   }
   [[nodiscard]] tw_status launch(const Graph& graph) const noexcept { return tw_graph_launch(graph.get(), get()); }
   tw_queue* get() const noexcept { return handle_.get(); }
@@ -194,6 +243,72 @@ class [[nodiscard]] Plan {
     const tw_op_options* const step = options;
     return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, step, &last_));
   }
+  /// Collectives of a group as parts of the plan (collectives.h); parameters and defaults: those of thalweg::allreduce and the like,
+  /// without the request.
+  template <class... Args>
+  Plan& barrier(tw_group* group, Args&&... args) {
+    return added(detail::barrier(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& broadcast(tw_group* group, Args&&... args) {
+    return added(detail::broadcast(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& reduce_to_root(tw_group* group, Args&&... args) {
+    return added(detail::reduce(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& allreduce(tw_group* group, Args&&... args) {
+    return added(detail::allreduce(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& reduce_scatter(tw_group* group, Args&&... args) {
+    return added(detail::reduce_scatter(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& reduce_scatterv(tw_group* group, Args&&... args) {
+    return added(detail::reduce_scatterv(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& allgather(tw_group* group, Args&&... args) {
+    return added(detail::allgather(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& allgatherv(tw_group* group, Args&&... args) {
+    return added(detail::allgatherv(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& gather(tw_group* group, Args&&... args) {
+    return added(detail::gather(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& gatherv(tw_group* group, Args&&... args) {
+    return added(detail::gatherv(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& scatter(tw_group* group, Args&&... args) {
+    return added(detail::scatter(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& scatterv(tw_group* group, Args&&... args) {
+    return added(detail::scatterv(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& alltoall(tw_group* group, Args&&... args) {
+    return added(detail::alltoall(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& alltoallv(tw_group* group, Args&&... args) {
+    return added(detail::alltoallv(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& scan(tw_group* group, Args&&... args) {
+    return added(detail::scan(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  Plan& exclusive_scan(tw_group* group, Args&&... args) {
+    return added(detail::exclusive_scan(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));
+  }
   uint32_t last() const noexcept { return last_; }
 
   /// Collective over the channels' two ends; throws what is wrong, or TimedOut with the missing channel.
@@ -242,6 +357,10 @@ class [[nodiscard]] Plan {
   }
   tw_plan* of(tw_endpoint* endpoint) {
     if (!handle_) make(tw_worker_context(tw_endpoint_worker(endpoint)));
+    return get();
+  }
+  tw_plan* of(const tw_group* group) {
+    if (!handle_) make(tw_group_context(group));
     return get();
   }
   Plan& added(tw_status status) {

@@ -2,11 +2,13 @@
 // C interface: which algorithm a collective takes, and why.
 #include <cstring>
 
+#include "collectives/call.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/elements.hpp"
 #include "collectives/explain.hpp"
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
+#include "plans/queue.hpp"
 
 using namespace thalweg::impl;
 
@@ -40,24 +42,80 @@ Status describe(const tw_group& group, const char* name, size_t count, uint32_t 
   return TW_OK;
 }
 
-}  // namespace
+std::string heading(const char* collective, const Collective& what) {
+  return std::string(collective) + ": " + std::to_string(what.count) + " elements of " + std::to_string(what.element) +
+         " bytes, " + std::to_string(what.size) + " ranks";
+}
 
-extern "C" tw_status tw_group_explain(tw_group* group, const char* collective, size_t count, uint32_t type,
-                                      const tw_collective_options* given, char* buffer, size_t* size) {
-  if (Status s = check(group); is_error(s)) return s;
+/// add(all, what, text): what the form of the call lets it take.
+template <class Add>
+Status explain(tw_group* group, const char* collective, size_t count, uint32_t type, const tw_collective_options* given,
+               char* buffer, size_t* size, Add add) {
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_collective_options> options(given, kDefaults);
   Collective what;
   if (Status s = describe(*group, collective, count, type, *options, &what); is_error(s)) return s;
-  std::string text = std::string(collective) + ": " + std::to_string(what.count) + " elements of " +
-                     std::to_string(what.element) + " bytes, " + std::to_string(what.size) + " ranks\n";
+  std::string text = heading(collective, what);
   {
     const Engine::Guard guard(*group->worker.engine);
     Collectives* all = nullptr;
     if (Status s = Collectives::of(*group, &all); is_error(s)) return s;
-    what.direct = all->direct() != nullptr;
-    if (Status s = all->schedules().explain(what, options->algorithm, &text); is_error(s)) return s;
+    what.ranks_per_host = all->ranks_per_host();
+    if (Status s = add(*all, what, *options, &text); is_error(s)) return s;
   }
   return copy_out(text.c_str(), text.size() + 1, buffer, size);
 }
+
+Status explain_in_steps(Collectives& all, Collective what, const tw_collective_options& options, std::string* text) {
+  what.chunk = planned_chunk(what);
+  return all.schedules().explain(what, options.algorithm, text);
+}
+
+/// As call_on() of planned.cpp decides: by kernels where the group's queues have them, and they can do this one.
+Status explain_on(const tw_queue& queue, Collectives& all, Collective what, const tw_collective_options& options,
+                  std::string* text) {
+  text->append(", on a queue of ").append(queue.executor.name()).append("\n");
+  if (all.device() == nullptr) {
+    text->append("no kernels: ")
+        .append(all.device_tried() ? all.why_no_device()
+                                   : "the group's first collective on a queue finds out whether devices reach each other")
+        .append("\n");
+    return explain_in_steps(all, what, options, text);
+  }
+  what.kernel_room = all.device()->room();
+  Kernels kernels = Kernels::none;
+  if (Status s = all.schedules().choose_kernels(what, options.algorithm, &kernels); is_error(s)) return s;
+  if (kernels != Kernels::none) return all.schedules().explain(what, options.algorithm, text);
+  what.kernel_room = 0;
+  return explain_in_steps(all, what, options, text);
+}
+
+}  // namespace
+
+extern "C" {
+
+tw_status tw_group_explain(tw_group* group, const char* collective, size_t count, uint32_t type,
+                           const tw_collective_options* given, char* buffer, size_t* size) {
+  if (Status s = check(group); is_error(s)) return s;
+  return explain(group, collective, count, type, given, buffer, size,
+                 [](Collectives& all, Collective& what, const tw_collective_options& options, std::string* text) {
+                   text->append("\n");
+                   what.direct = all.direct() != nullptr;
+                   return all.schedules().explain(what, options.algorithm, text);
+                 });
+}
+
+tw_status tw_group_explain_on(tw_queue* queue, tw_group* group, const char* collective, size_t count, uint32_t type,
+                              const tw_collective_options* given, char* buffer, size_t* size) {
+  if (Status s = queue != nullptr ? check(queue) : Status{TW_OK}; is_error(s)) return s;
+  if (Status s = check(group); is_error(s)) return s;
+  return explain(group, collective, count, type, given, buffer, size,
+                 [queue](Collectives& all, Collective& what, const tw_collective_options& options, std::string* text) {
+                   if (queue != nullptr) return explain_on(*queue, all, what, options, text);
+                   text->append(", in a plan\n");
+                   return explain_in_steps(all, what, options, text);
+                 });
+}
+
+}  // extern "C"

@@ -11,22 +11,24 @@ constexpr double kFaster = 0.97;
 
 /// Where kernels do it, what takes steps of a plan is not looked at. Repeatable reductions, and blocks of several lengths, are not
 /// the kernels'.
-bool in_steps(const Algorithm& algorithm, const Collective& c) {
+bool kernels_do_it(const Algorithm& algorithm, const Collective& c) {
   const auto is_kernel = [&](const Algorithm& each) { return each.kernels != Kernels::none && each.applies(c); };
   return algorithm.kernels == Kernels::none && std::ranges::any_of(algorithms_of(c.kind), is_kernel);
 }
 
 }  // namespace
 
-std::vector<Candidate> candidates(const Collective& c, const CollectiveCosts& measured) {
+std::vector<Candidate> candidates(const Collective& c, const CollectiveCosts& measured, bool in_steps) {
   const CollectiveCosts costs = c.repeatable ? CollectiveCosts{} : measured;
   std::vector<Candidate> all;
   size_t best = SIZE_MAX;
   for (const Algorithm& algorithm : algorithms_of(c.kind)) {
     Candidate& each = all.emplace_back(Candidate{&algorithm, algorithm.why_not(c)});
-    if (each.why_not == nullptr && in_steps(algorithm, c)) each.why_not = "one kernel does it in fewer hops";
     if (each.why_not != nullptr) continue;
-    each.ns = predicted_ns(algorithm, c, costs);
+    const bool left_out = kernels_do_it(algorithm, c);
+    if (left_out) each.why_not = "one kernel does it in fewer hops";
+    if (!left_out || in_steps) each.ns = predicted_ns(algorithm, c, costs);
+    if (left_out) continue;
     if (best == SIZE_MAX || each.ns < kFaster * all[best].ns) best = all.size() - 1;
   }
   all[best].chosen = true;  // one of each kind has no condition

@@ -12,8 +12,8 @@ struct Candidate {
   bool chosen = false;
 };
 /// All of the kind, with one chosen. A repeatable collective's are predicted by the built-in costs, since a measurement must
-/// not change its order.
-std::vector<Candidate> candidates(const Collective& collective, const CollectiveCosts& costs);
+/// not change its order. in_steps: predicts also what takes steps where kernels do it, which is not chosen there.
+std::vector<Candidate> candidates(const Collective& collective, const CollectiveCosts& costs, bool in_steps = false);
 
 /// The same on all ranks, if the costs are. Takes as long as to write all ranks' schedules of all candidates: what calls it
 /// often keeps its answers.

@@ -47,13 +47,16 @@ std::string schedule_text(const Schedule& schedule) {
 
 std::string candidates_text(const Collective& collective, const CollectiveCosts& costs, const Algorithm* taken) {
   std::string text;
-  for (const Candidate& each : candidates(collective, costs)) {
+  for (const Candidate& each : candidates(collective, costs, true)) {
     const bool marked = taken != nullptr ? each.algorithm == taken : each.chosen;
     char line[160];
-    if (each.why_not != nullptr) {
-      std::snprintf(line, sizeof line, "  %-20s %12s  %s\n", each.algorithm->name, "-", each.why_not);
+    const char* const why_not = each.why_not != nullptr ? each.why_not : "";
+    const char* const gap = each.why_not != nullptr ? "  " : "";
+    if (each.ns == 0 && each.why_not != nullptr) {
+      std::snprintf(line, sizeof line, "  %-20s %12s  %s\n", each.algorithm->name, "-", why_not);
     } else {
-      std::snprintf(line, sizeof line, "%c %-20s %12.1f us\n", marked ? '*' : ' ', each.algorithm->name, each.ns / 1000);
+      std::snprintf(line, sizeof line, "%c %-20s %12.1f us%s%s\n", marked ? '*' : ' ', each.algorithm->name, each.ns / 1000,
+                    gap, why_not);
     }
     text += line;
   }
