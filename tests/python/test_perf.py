@@ -200,10 +200,31 @@ def test_collectives_of_several_memories(memory):
         assert row["verified"] and row["memory"] == list(memory)
 
 
+@pytest.mark.parametrize("test", COLLECTIVES)
+@pytest.mark.parametrize("trigger", ["host", "queue", "graph", "plan"])
+@pytest.mark.parametrize("memory", ["plain", "emulated:0"])
+def test_collectives_by_what_starts_them(test, trigger, memory):
+    done = perf(test, "-n", "2", "--size", "6000", "--seconds", "0.01", "--trigger", trigger, "--memory", memory)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert row["verified"] and row["trigger"] == trigger and not row["fresh"] and row["memory"] == [memory] * 2
+    kernels = memory != "plain" and trigger in ("queue", "graph")
+    assert (row["route"] in ("ll", "simple")) == kernels, row["route"]
+    if test != "barrier":
+        part = {"allreduce": 1, "bcast": 1}.get(test, 0.5)
+        assert row["figures"]["bus_GB/s"] == pytest.approx(row["bandwidth_GBps"] * part, rel=1e-3)
+
+
+def test_what_does_not_start_collectives_is_refused():
+    for wrong in (["allreduce", "--trigger", "queue", "--nonblocking"], ["signal_lat", "--trigger", "plan"]):
+        assert perf(*wrong).returncode == 2
+    assert perf("allreduce", "--trigger", "queue", "--algorithm", "ring", "--size", "4000", "--seconds", "0.01").returncode == 0
+
+
 def test_a_collective_without_blocking_and_by_name():
     done = perf("allreduce", "-n", "2", "--size", "65536", "--seconds", "0.02", "--nonblocking", "--algorithm", "ring")
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert row["verified"] and 0 <= row["figures"]["hidden_percent"] <= 100 and row["route"] == "ring"
-    for wrong in (["tag_lat", "--nonblocking"], ["bcast", "--trigger", "queue"], ["bcast", "somewhere"]):
+    for wrong in (["tag_lat", "--nonblocking"], ["bcast", "--trigger", "kernel"], ["bcast", "somewhere"]):
         assert perf(*wrong).returncode == 2

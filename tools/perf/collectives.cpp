@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of float32 among N processes. A size is that of the longer of a rank's two buffers, and bandwidths are those of NCCL's
 // tests: size over time, and beside it, as the bus's, times the part of it that the busiest link has to carry. Each sample is the
-// slowest rank's time of some calls in a row; between samples is a barrier.
+// slowest rank's time of some calls in a row, or of what --trigger starts (triggered.hpp); between samples is a barrier.
 #include "collectives.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "buffers.hpp"
 #include "computation.hpp"
 #include "ranks.hpp"
+#include "starter.hpp"
 #include "tests.hpp"
+#include "triggered.hpp"
 
 namespace perf {
 namespace {
@@ -25,7 +28,7 @@ struct Kind {
   const char* collective;   // of tw_group_explain
   bool send_all, recv_all;  // the buffer has a block for each rank
   double (*bus)(double ranks);
-  tw_status (*run)(tw_group*, const void* send, void* recv, size_t count, const tw_collective_options*, tw_request*);
+  tw_status (*run)(const Form&, tw_group*, const void* send, void* recv, size_t count, const tw_collective_options*);
 };
 
 double whole(double) { return 1; }
@@ -33,28 +36,30 @@ double both_ways(double n) { return 2 * (n - 1) / n; }
 double one_way(double n) { return (n - 1) / n; }
 
 const Kind kKinds[] = {{"allreduce", "allreduce", false, false, both_ways,
-                        [](tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o, tw_request* r) {
-                          return tw_allreduce(g, send, recv, n, TW_TYPE_FLOAT32, TW_REDUCE_SUM, o, r);
+                        [](const Form& f, tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o) {
+                          return f(tw_allreduce, tw_allreduce_on, tw_plan_allreduce, g, send, recv, n, TW_TYPE_FLOAT32,
+                                   TW_REDUCE_SUM, o);
                         }},
                        {"alltoall", "alltoall", true, true, one_way,
-                        [](tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o, tw_request* r) {
-                          return tw_alltoall(g, send, recv, n, TW_TYPE_FLOAT32, o, r);
+                        [](const Form& f, tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o) {
+                          return f(tw_alltoall, tw_alltoall_on, tw_plan_alltoall, g, send, recv, n, TW_TYPE_FLOAT32, o);
                         }},
                        {"allgather", "allgather", false, true, one_way,
-                        [](tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o, tw_request* r) {
-                          return tw_allgather(g, send, recv, n, TW_TYPE_FLOAT32, o, r);
+                        [](const Form& f, tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o) {
+                          return f(tw_allgather, tw_allgather_on, tw_plan_allgather, g, send, recv, n, TW_TYPE_FLOAT32, o);
                         }},
                        {"reduce_scatter", "reduce_scatter", true, false, one_way,
-                        [](tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o, tw_request* r) {
-                          return tw_reduce_scatter(g, send, recv, n, TW_TYPE_FLOAT32, TW_REDUCE_SUM, o, r);
+                        [](const Form& f, tw_group* g, const void* send, void* recv, size_t n, const tw_collective_options* o) {
+                          return f(tw_reduce_scatter, tw_reduce_scatter_on, tw_plan_reduce_scatter, g, send, recv, n,
+                                   TW_TYPE_FLOAT32, TW_REDUCE_SUM, o);
                         }},
                        {"bcast", "broadcast", false, false, whole,
-                        [](tw_group* g, const void*, void* recv, size_t n, const tw_collective_options* o, tw_request* r) {
-                          return tw_broadcast(g, recv, n, TW_TYPE_FLOAT32, 0, o, r);
+                        [](const Form& f, tw_group* g, const void*, void* recv, size_t n, const tw_collective_options* o) {
+                          return f(tw_broadcast, tw_broadcast_on, tw_plan_broadcast, g, recv, n, TW_TYPE_FLOAT32, 0u, o);
                         }},
                        {"barrier", "barrier", false, false, whole,
-                        [](tw_group* g, const void*, void*, size_t, const tw_collective_options* o, tw_request* r) {
-                          return tw_barrier(g, o, r);
+                        [](const Form& f, tw_group* g, const void*, void*, size_t, const tw_collective_options* o) {
+                          return f(tw_barrier, tw_barrier_on, tw_plan_barrier, g, o);
                         }}};
 
 const Kind* find_kind(const std::string& test) {
@@ -88,6 +93,7 @@ class Measured {
   Measured(const Ranks& ranks, const Options& o, const Kind& kind, size_t size)
       : ranks_(ranks),
         kind_(kind),
+        trigger_(o.trigger),
         nonblocking_(o.nonblocking),
         barrier_(std::string(kind.test) == "barrier"),
         count_(count_for(size)),
@@ -97,10 +103,16 @@ class Measured {
         send_(ranks.context, order_for(place_, std::max(send_bytes_, kElement), o), 1, 0),
         recv_(ranks.context, order_for(place_, std::max(recv_bytes_, kElement), o), 1, 0) {
     options_.algorithm = o.algorithm.empty() ? nullptr : o.algorithm.c_str();
+    if (trigger_ == Trigger::call) return;
+    triggered_.emplace(ranks, o, plan_place(order_for(place_, bytes(), o), 0), batch(),
+                       [this](const Form& form) { return run(form); });
   }
   size_t bytes() const { return barrier_ ? 0 : std::max(send_bytes_, recv_bytes_); }
-  bool renews() const { return send_.renews(); }
-  unsigned batch() const { return batch_of(bytes()); }
+  bool renews() const { return send_.renews() && trigger_ == Trigger::call; }
+  /// Of a sample. What is enqueued at once is more, so that to wait for the last of it does not matter.
+  unsigned batch() const {
+    return trigger_ == Trigger::call || trigger_ == Trigger::host ? batch_of(bytes()) : bytes() <= 65536 ? 50 : 20;
+  }
   const std::string& place() const { return place_; }
 
   /// Two calls with new data; false: something is wrong on a rank.
@@ -108,7 +120,7 @@ class Measured {
     bool right = true;
     for (uint64_t i = 0; i < 2 && !barrier_; ++i) {
       fill(seed + i);
-      call(0);
+      once();
       right = check(seed + i) && right;
     }
     return ranks_.all(right);
@@ -121,7 +133,8 @@ class Measured {
     for (uint64_t b = 0; b < warm + batches; ++b) {
       if (!barrier_) ranks_.barrier();
       const uint64_t start = now_ns();
-      for (unsigned i = 0; i < batch(); ++i) call(steps);
+      if (triggered_) triggered_->start();
+      for (unsigned i = 0; i < batch() && !triggered_; ++i) call(steps);
       if (b >= warm) samples.push_back(static_cast<double>(now_ns() - start) / 1e3 / batch());
     }
     return ranks_.slowest(samples);
@@ -132,7 +145,9 @@ class Measured {
     char text[1u << 16];
     size_t length = sizeof text;
     const tw_status status =
-        tw_group_explain(ranks_.group, kind_.collective, count_, TW_TYPE_FLOAT32, &options_, text, &length);
+        triggered_ ? tw_group_explain_on(triggered_->queue(), ranks_.group, kind_.collective, count_, TW_TYPE_FLOAT32,
+                                         &options_, text, &length)
+                   : tw_group_explain(ranks_.group, kind_.collective, count_, TW_TYPE_FLOAT32, &options_, text, &length);
     const char* const chosen = status < 0 && status != TW_ERR_TRUNCATED ? nullptr : std::strstr(text, "chosen: ");
     return chosen == nullptr ? "" : std::string(chosen + 8, std::strcspn(chosen + 8, ",;\n"));
   }
@@ -144,13 +159,18 @@ class Measured {
     return std::max<size_t>(1, size / kElement / blocks(kind_.send_all || kind_.recv_all));
   }
 
+  tw_status run(const Form& form) { return kind_.run(form, ranks_.group, send_.at(0), recv_.at(0), count_, &options_); }
+  void once() {
+    if (triggered_) return triggered_->start();
+    call(0);
+  }
   void call(uint64_t steps) {
     const bool broadcast = kind_.run == find_kind("bcast")->run;
     Buffers& written = broadcast ? recv_ : send_;
     if (!barrier_ && (!broadcast || ranks_.rank == 0)) written.renew(0);
-    if (!nonblocking_) return must(kind_.run(ranks_.group, send_.at(0), recv_.at(0), count_, &options_, nullptr), kind_.test);
+    if (!nonblocking_) return must(run({}), kind_.test);
     tw_request request = TW_REQUEST_NONE;
-    must(kind_.run(ranks_.group, send_.at(0), recv_.at(0), count_, &options_, &request), kind_.test);
+    must(run({.request = &request}), kind_.test);
     if (steps != 0) compute(steps);
     if (request != TW_REQUEST_NONE) must(tw_request_finish(request), kind_.test);
   }
@@ -184,11 +204,13 @@ class Measured {
 
   const Ranks& ranks_;
   const Kind& kind_;
+  const Trigger trigger_;
   const bool nonblocking_, barrier_;
   const size_t count_, send_bytes_, recv_bytes_;
   const std::string place_;
   Buffers send_, recv_;
   tw_collective_options options_ = TW_COLLECTIVE_OPTIONS_INIT;
+  std::optional<Triggered> triggered_;  // ends before the buffers
 };
 
 /// All ranks compute for as long as the collective takes, between its begin and its end.
@@ -215,6 +237,7 @@ Result measure_size(const Ranks& ranks, const Options& o, const Kind& kind, size
   r.verified = measured.verify(seed + 7) && r.verified;
   const double us = percentile(r.latency_us, 50);
   r.test = kind.test;
+  r.trigger = trigger_name(o.trigger);
   r.transport = ranks.transport();
   r.route = measured.route();
   r.size = measured.bytes();
@@ -239,7 +262,9 @@ int run_collective(const Options& o, char** argv) {
   Ranks ranks(o, argv);
   if (ranks.rank == 0) {
     print_header(o.format, o.test + " of float32 among " + std::to_string(ranks.size) + " ranks over " + ranks.transport() +
-                               (o.nonblocking ? ", non-blocking" : "") + ", memory " + o.memory[0] + " and " + o.memory[1]);
+                               (o.nonblocking ? ", non-blocking" : "") +
+                               (o.trigger == Trigger::call ? "" : std::string(", trigger ") + trigger_name(o.trigger)) +
+                               ", memory " + o.memory[0] + " and " + o.memory[1]);
   }
   std::vector<size_t> sizes = o.sizes;
   if (sizes.empty()) sizes = {8, 1024, 65536, 1u << 20, 16u << 20};

@@ -62,13 +62,16 @@ Options
   --nonblocking                 collectives: with a request; figure hidden: how much of the shorter one of the collective and a
                                 computation that takes as long is hidden where the one goes on during the other
   --algorithm NAME              collectives: by force (thalweg explain has the names)
-  --trigger host|queue|graph|kernel     host, queue, graph: start prepared plans, by the host, in the order of a queue (a stream
+  --trigger host|queue|graph|kernel|plan
+                                host, queue, graph: start prepared plans, by the host, in the order of a queue (a stream
                                 of the buffers' device, or a thread where they are host memory), or captured once and
                                 replayed; for put_lat, tag_lat (a channel) and all tests of plans (default there: host).
                                 kernel: device code (docs/kernels.md), for put_lat, signal_lat, put_bw, strided_put, tag_lat
                                 (a channel) and daxpy: kernels of this tool on the devices of the buffers, --memory cuda:0
                                 --peer-memory cuda:1, and without a device their twins on the CPU. A side with host memory
-                                answers a device's puts by its CPU, with a signal. Figure packed: the flag beside the data
+                                answers a device's puts by its CPU, with a signal. Figure packed: the flag beside the data.
+                                Collectives: queue: single ones in the order of a queue (tw_allreduce_on), graph: those
+                                captured; host, plan: a prepared plan, by the host or on a queue. The same buffers, untouched
   --waits auto|kernel|ahead     how a device's queue waits for a channel's other end: in the plan's kernel, or in one of
                                 one block ahead of it          (auto)
   --persistent BLOCKS           small copies of devices by a kernel that stays, of 1 to 8 thread blocks: THALWEG_PERSISTENT of both
@@ -147,7 +150,7 @@ bool refuse(const std::string& why) {
 }
 
 bool parse_trigger(const std::string& text, Trigger* out) {
-  for (const Trigger trigger : {Trigger::host, Trigger::queue, Trigger::graph, Trigger::kernel}) {
+  for (const Trigger trigger : {Trigger::host, Trigger::queue, Trigger::graph, Trigger::kernel, Trigger::plan}) {
     if (text != trigger_name(trigger)) continue;
     *out = trigger;
     return true;
@@ -165,7 +168,7 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     return true;
   }
   if (name == "--trigger") {
-    return parse_trigger(value, &o->trigger) || refuse("--trigger " + value + ": host, queue, graph or kernel");
+    return parse_trigger(value, &o->trigger) || refuse("--trigger " + value + ": host, queue, graph, kernel or plan");
   }
   if (name == "--waits") {
     constexpr const char* kNames[] = {"auto", "kernel", "ahead"};  // as TW_WAITS_*
@@ -212,11 +215,16 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
 /// What tests of collectives have no use for.
 bool check_collective(const Options& o) {
   if (!is_collective(o.test)) {
+    if (o.trigger == Trigger::plan)
+      return refuse("--trigger plan is for collectives; others' plans are started by host, queue or graph");
     return (!o.nonblocking && o.algorithm.empty()) || refuse("--nonblocking and --algorithm are for collectives");
   }
   if (!o.host.empty() || o.listen_port >= 0)
     return refuse("processes of collectives are started here, by -n, or on several machines by srun or mpirun");
-  if (o.trigger != Trigger::call) return refuse("collectives are not triggered by queues, graphs and kernels yet");
+  if (o.trigger == Trigger::kernel)
+    return refuse("no kernel of a program's starts a collective: --trigger host, queue, graph or plan");
+  if (o.trigger != Trigger::call && o.nonblocking)
+    return refuse("--nonblocking is for a collective's own call, without --trigger");
   if (o.layout || o.threads != 1 || o.sleep || o.transport == "self")
     return refuse("--layout, --threads, --sleep and --transport self are not for collectives");
   return true;
@@ -242,7 +250,7 @@ bool check_kernels(Options* o) {
 }  // namespace
 
 const char* trigger_name(Trigger trigger) {
-  constexpr const char* kNames[] = {"", "host", "queue", "graph", "kernel"};
+  constexpr const char* kNames[] = {"", "host", "queue", "graph", "kernel", "plan"};
   return kNames[static_cast<size_t>(trigger)];
 }
 

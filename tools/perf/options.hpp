@@ -16,7 +16,8 @@ struct Layout {  // --layout strided:COUNT,BLOCK,STRIDE
 inline constexpr size_t kMemoryName = 24;  // bytes of a place's name, with its end
 
 /// What starts an operation. call: its own function, at once; host, queue, graph: a prepared plan; kernel: device code.
-enum class Trigger : uint8_t { call, host, queue, graph, kernel };
+/// Collectives: host, plan: a plan, by the host or on a queue; queue, graph: single ones on a queue.
+enum class Trigger : uint8_t { call, host, queue, graph, kernel, plan };
 const char* trigger_name(Trigger trigger);  // call: ""
 
 enum class Format { table, json, csv };

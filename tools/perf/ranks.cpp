@@ -65,8 +65,10 @@ Ranks::Ranks(const Options& o, char** argv) {
   context = tw_group_context(group);
   rank = tw_group_rank(group);
   size = tw_group_size(group);
-  // Behind tw_init: the first context of a machine measures costs on two cores. A progress thread would share the core.
-  if (started_by_perf() && !o.progress_thread) pin_to_core(rank);
+  // Behind tw_init: the first context of a machine measures costs on two cores. A progress thread, or a queue's, would share the
+  // core.
+  const bool alone = !o.progress_thread && (o.trigger == Trigger::call || o.trigger == Trigger::host);
+  if (started_by_perf() && alone) pin_to_core(rank);
 }
 
 int Ranks::end() {
