@@ -101,8 +101,8 @@ void take_notification(tw_op_options& options, PyObject* immediate, PyObject* ha
 
 using FastFunction = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-/// Methods that take the interpreter's vector of arguments, with the parameters' text for inspect.signature. One of a
-/// class's lives as long as the module.
+/// Methods and functions that take the interpreter's vector of arguments, with the parameters' text for inspect.signature. It
+/// lives as long as the module.
 class FastMethods {
  public:
   struct Entry {
@@ -111,18 +111,30 @@ class FastMethods {
     const char* parameters;
     const char* doc;
   };
+  FastMethods() = default;
   FastMethods(std::initializer_list<Entry> entries) {
-    for (const Entry& entry : entries) {
-      texts_.push_back(std::string(entry.name) + "($self, " + entry.parameters + ")\n--\n\n" + entry.doc);
-      methods_.push_back({entry.name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry.function)),
-                          METH_FASTCALL | METH_KEYWORDS, texts_.back().c_str()});
-    }
+    for (const Entry& entry : entries) add(entry.name, entry.function, "$self", entry.parameters, entry.doc);
+  }
+  /// first: "$self" of methods, "$module" of functions.
+  void add(const std::string& name, FastFunction function, const char* first, const std::string& parameters, const char* doc) {
+    const char* const kept = texts_.emplace_back(name).c_str();
+    texts_.push_back(name + "(" + first + ", " + parameters + ")\n--\n\n" + doc);
+    methods_.push_back({kept, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)),
+                        METH_FASTCALL | METH_KEYWORDS, texts_.back().c_str()});
   }
   void add_to(nb::handle type) {
     for (PyMethodDef& method : methods_) {
       nb::object descriptor = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &method));
       if (!descriptor.is_valid()) throw nb::python_error();
       nb::setattr(type, method.ml_name, descriptor);
+    }
+  }
+  void add_to(nb::module_& module) {
+    const nb::object name = module.attr("__name__");
+    for (PyMethodDef& method : methods_) {
+      nb::object function = nb::steal(PyCFunction_NewEx(&method, module.ptr(), name.ptr()));
+      if (!function.is_valid()) throw nb::python_error();
+      nb::setattr(module, method.ml_name, function);
     }
   }
 

@@ -128,10 +128,34 @@ size_t Counts::extent() const {
   return end;
 }
 
-CollectiveCall::CollectiveCall(PyObject* self)
-    : self_(self), group_(*nb::inst_ptr<Group>(self)), operation_(group_.worker_object, group_.worker, Result::none) {
-  group_.get();
-  group_.worker->enter();
+/// A positional argument before those of the signature.
+template <class T>
+PyObject* CollectiveCall::take_first(const char* name, T** out) {
+  if (given_.count == 0) {
+    PyErr_Format(PyExc_TypeError, "the first arguments of a collective in this form are positional: %s is missing", name);
+    throw nb::python_error();
+  }
+  PyObject* const object = *given_.args++;
+  --given_.count;
+  *out = as_object<T>(object, name);
+  if (*out != nullptr) return object;
+  PyErr_Format(PyExc_TypeError, "%s is None", name);
+  throw nb::python_error();
+}
+
+CollectiveCall::CollectiveCall(Form form, const Given& given)
+    : form_(form),
+      given_(given),
+      self_([&] {
+        if (form == Form::queue) take_first("queue", &queue_);
+        if (form == Form::plan) plan_ = nb::inst_ptr<Plan>(given.self);
+        if (form == Form::queue || form == Form::plan) return take_first("group", &group_);
+        group_ = nb::inst_ptr<Group>(given.self);
+        return given.self;
+      }()),
+      operation_(group_->worker_object, group_->worker, Result::none) {
+  group_->get();
+  group_->worker->enter();
   operation_.collective = std::make_unique<CollectiveParts>();
 }
 
@@ -166,7 +190,7 @@ void CollectiveCall::take_function(PyObject* function) {
                  Py_TYPE(function)->tp_name);
     throw nb::python_error();
   }
-  if (group_.worker->multi)
+  if (group_->worker->multi)
     raise(
         TW_ERR_UNSUPPORTED,
         "functions of Python combine elements only where one thread progresses the worker: make it with threads=\"single\" and "
@@ -179,8 +203,14 @@ void CollectiveCall::take_function(PyObject* function) {
   options_.reduce_arg = &parts;
 }
 
-void CollectiveCall::take_options(PyObject* algorithm, PyObject* timeout) {
+void CollectiveCall::take_options(PyObject* algorithm, PyObject* timeout, PyObject* after) {
   options_.timeout_ns = duration_of(timeout, 0);
+  if (after != nullptr) {
+    if (form_ != Form::plan) raise(TW_ERR_INVALID, "after names steps of a plan: this is none of its steps");
+    for (nb::handle step : nb::cast<nb::iterable>(nb::handle(after))) after_.push_back(nb::cast<uint32_t>(step));
+    options_.after_steps = after_.data();
+    options_.after_count = after_.size();
+  }
   if (algorithm == nullptr || algorithm == Py_None) return;
   algorithm_ = nb::cast<std::string>(nb::handle(algorithm));
   options_.algorithm = algorithm_.c_str();
@@ -189,10 +219,48 @@ void CollectiveCall::take_options(PyObject* algorithm, PyObject* timeout) {
 Elements CollectiveCall::take(BufferView& view, nb::handle buffer, BufferView::Use use) {
   view.acquire(carried(buffer, type_).ptr(), use);
   if (view.layout() != nullptr) raise(TW_ERR_UNSUPPORTED, "collectives take contiguous memory: copy the array first");
-  synchronize(view.after());
+  if (form_ == Form::blocking || form_ == Form::request) synchronize(view.after());
   const size_t bytes = type_of_number(type_).bytes;
   if (view.length() % bytes != 0) raise(TW_ERR_INVALID, "a buffer is not a whole number of elements");
   return {view.data(), view.length() / bytes};
+}
+
+/// The buffers are the queue's until it ends: it keeps what it has prepared for them.
+tw_queue* CollectiveCall::keep_in_queue() {
+  tw_queue* const queue = queue_->get();
+  for (BufferView* view : {&operation_.buffer, &operation_.collective->recv}) {
+    if (view->data() != nullptr) queue_->keep(std::make_unique<BufferView>(std::move(*view)));
+  }
+  queue_->keep(nb::borrow(self_));
+  return queue;
+}
+
+PyObject* CollectiveCall::enqueued(tw_status status) const {
+  check(status);
+  Py_RETURN_NONE;
+}
+
+PyObject* CollectiveCall::added(tw_status status, uint32_t step) {
+  check(status);
+  plan_->keep(self_, group_->worker);
+  plan_->added(status, step, std::make_unique<BufferView>(std::move(operation_.buffer)),
+               std::make_unique<BufferView>(std::move(operation_.collective->recv)));
+  return PyLong_FromUnsignedLong(step);
+}
+
+PyObject* CollectiveCall::ended(tw_status status) const {
+  operation_.raise_raised();
+  check(status);
+  Py_RETURN_NONE;
+}
+
+std::string CollectiveCall::explain(const char* collective, size_t count, PyObject* on) const {
+  const bool planned = on != nullptr && nb::isinstance<Plan>(on);
+  const Queue* const queue = planned ? nullptr : as_object<Queue>(on, "on");
+  return text_of([&](char* to, size_t* size) {
+    if (!planned && queue == nullptr) return tw_group_explain(group_->handle, collective, count, type_, &options_, to, size);
+    return tw_group_explain_on(planned ? nullptr : queue->get(), group_->handle, collective, count, type_, &options_, to, size);
+  });
 }
 
 Elements CollectiveCall::sent(nb::handle buffer) { return take(operation_.buffer, buffer, BufferView::Use::source); }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of one call of a collective, and how it runs: blocking, or as a Request.
+// The arguments of one call of a collective, and how it runs: blocking, as a Request, on a Queue, or as a step of a Plan.
 #pragma once
 #include <optional>
 #include <vector>
 
 #include "group.hpp"
+#include "plan.hpp"
 #include "request.hpp"
 
 namespace thalweg::python {
@@ -26,14 +27,41 @@ struct Counts {
   std::vector<size_t> counts, offsets;
 };
 
+/// How a collective is called: by a method of Group, which waits or returns a Request, by a function of a Queue, by a method
+/// of Plan.
+enum class Form : uint8_t { blocking, request, queue, plan };
+
+/// The interpreter's arguments of a call.
+struct Given {
+  PyObject* self;
+  PyObject* const* args;
+  Py_ssize_t count;
+  PyObject* keywords;
+};
+
+/// The three functions of a collective in C.
+template <class Call, class On, class Planned>
+struct Functions {
+  Call call;
+  On on;
+  Planned planned;
+};
+
 class CollectiveCall {
  public:
-  explicit CollectiveCall(PyObject* self);
+  /// Takes queue and group from the arguments, where they are among them.
+  CollectiveCall(Form form, const Given& given);
 
+  template <size_t N>
+  std::array<PyObject*, N> parse(const Signature<N>& signature) const {
+    std::array<PyObject*, N> values;
+    signature.parse(values, given_.args, given_.count, given_.keywords);
+    return values;
+  }
   /// The type of both buffers' elements; null and None: not given. Raises when they differ.
   void take_type(nb::handle send, nb::handle recv, PyObject* dtype);
   void take_operation(PyObject* op, PyObject* scale, PyObject* commutative, PyObject* repeatable);
-  void take_options(PyObject* algorithm, PyObject* timeout);
+  void take_options(PyObject* algorithm, PyObject* timeout, PyObject* after);
 
   Elements sent(nb::handle buffer);
   Elements received(nb::handle buffer);
@@ -44,44 +72,62 @@ class CollectiveCall {
   /// count / ranks, without a rest.
   size_t share(const char* name, size_t count) const;
 
-  /// post(group, options, request): the function of C.
-  template <class Post>
-  PyObject* run(bool blocking, Post&& post) {
-    tw_group* const group = group_.get();
-    group_.worker->disarm();
-    if (!blocking) {
+  /// By the function of C that the form takes. args: its own, without group and options.
+  template <class F, class... Args>
+  PyObject* run(const F& functions, Args... args) {
+    tw_group* const group = group_->get();
+    group_->worker->disarm();
+    if (form_ == Form::queue) {
+      tw_queue* const queue = keep_in_queue();
+      return enqueued(unlocked(queue_->users, [&] { return functions.on(queue, group, args..., &options_); }));
+    }
+    if (form_ == Form::plan) {
+      tw_plan* const plan = plan_->get();
+      uint32_t step = 0;
+      return added(unlocked(plan_->users, [&] { return functions.planned(plan, group, args..., &options_, &step); }), step);
+    }
+    if (form_ == Form::request) {
       operation_.keep(self_);
-      operation_.posted(post(group, &options_, &operation_.request));
+      operation_.posted(functions.call(group, args..., &options_, &operation_.request));
       return into_request(std::move(operation_));
     }
-    tw_status status;
-    {
-      const Using user(group_.users);
-      status = without_gil({group_.worker}, [&] { return post(group, &options_, nullptr); });
-    }
-    operation_.raise_raised();
-    check(status);
-    Py_RETURN_NONE;
+    return ended(unlocked(group_->users, [&] { return functions.call(group, args..., &options_, nullptr); }));
   }
 
-  tw_status explain(const char* collective, size_t count, char* to, size_t* length) const {
-    return tw_group_explain(group_.handle, collective, count, type_, &options_, to, length);
-  }
+  /// on: a Queue, or a Plan; null and None: of the group's own call.
+  std::string explain(const char* collective, size_t count, PyObject* on) const;
 
-  size_t rank() const { return tw_group_rank(group_.handle); }
-  size_t size() const { return tw_group_size(group_.handle); }
+  size_t rank() const { return tw_group_rank(group_->handle); }
+  size_t size() const { return tw_group_size(group_->handle); }
   uint32_t type() const { return type_; }
   uint32_t op() const { return op_; }
 
  private:
   Elements take(BufferView& view, nb::handle buffer, BufferView::Use use);
   void take_function(PyObject* function);
+  template <class T>
+  PyObject* take_first(const char* name, T** out);
+  /// Without the GIL; the worker is progressed.
+  template <class Call>
+  tw_status unlocked(int& users, Call&& call) {
+    const Using user(users), group_user(group_->users);
+    return without_gil({group_->worker}, call);
+  }
+  tw_queue* keep_in_queue();
+  PyObject* enqueued(tw_status status) const;
+  PyObject* added(tw_status status, uint32_t step);
+  PyObject* ended(tw_status status) const;
 
-  PyObject* self_;
-  Group& group_;
+  const Form form_;
+  Given given_;
+  Queue* queue_ = nullptr;
+  Plan* plan_ = nullptr;
+  Group* group_ = nullptr;
+  PyObject* const self_;  ///< the group
   Operation operation_;
   tw_collective_options options_ = TW_COLLECTIVE_OPTIONS_INIT;
   std::string algorithm_;
+  std::vector<uint32_t> after_;
   uint32_t type_ = TW_TYPE_UINT8, op_ = TW_REDUCE_SUM;
 };
 

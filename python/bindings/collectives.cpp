@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives: the methods of Group that are collective over data. Each has a blocking form and one that returns a Request.
+// Collectives: the methods of Group that are collective over data, each in a blocking form and one that returns a Request; the
+// same as functions of a Queue and as methods of Plan.
 #include "collective_call.hpp"
+
+#include <array>
+#include <optional>
 
 namespace thalweg::python {
 namespace {
-
-using Arguments = PyObject* const*;
 
 bool given(PyObject* argument) { return argument != nullptr && argument != Py_None; }
 
@@ -30,354 +32,296 @@ uint32_t root_of(PyObject* root) {
   return static_cast<uint32_t>(number > UINT32_MAX ? UINT32_MAX : number);  // which is no rank
 }
 
-template <bool blocking>
-PyObject* barrier(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<2> signature("barrier", 0, 0, {"algorithm", "timeout"});
-    std::array<PyObject*, 2> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_options(a[0], a[1]);
-    return call.run(blocking, [](auto... to) { return tw_barrier(to...); });
-  });
+PyObject* barrier(Form form, const Given& arguments) {
+  static const Signature<3> signature("barrier", 0, 0, {"algorithm", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_options(a[0], a[1], a[2]);
+  return call.run(Functions{tw_barrier, tw_barrier_on, tw_plan_barrier});
 }
 
-template <bool blocking>
-PyObject* broadcast(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<5> signature("broadcast", 1, 2, {"buffer", "root", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 5> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], {}, a[2]);
-    call.take_options(a[3], a[4]);
-    const uint32_t root = root_of(a[1]);
-    const Elements buffer = root == call.rank() ? call.sent(a[0]) : call.received(a[0]);
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_broadcast(group, buffer.address, buffer.count, call.type(), root, to...);
-    });
-  });
+PyObject* broadcast(Form form, const Given& arguments) {
+  static const Signature<6> signature("broadcast", 1, 2, {"buffer", "root", "dtype", "algorithm", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], {}, a[2]);
+  call.take_options(a[3], a[4], a[5]);
+  const uint32_t root = root_of(a[1]);
+  const Elements buffer = root == call.rank() ? call.sent(a[0]) : call.received(a[0]);
+  return call.run(Functions{tw_broadcast, tw_broadcast_on, tw_plan_broadcast}, buffer.address, buffer.count, call.type(), root);
 }
 
 // ------------------------------------------------------------------------------------------------ reductions
 
-template <auto function, bool blocking>
-PyObject* everywhere(const char* name, PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<9> signature(
-        name, 1, 3, {"send", "recv", "op", "dtype", "repeatable", "algorithm", "scale", "commutative", "timeout"});
-    std::array<PyObject*, 9> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], a[1], a[3]);
-    call.take_operation(a[2], a[6], a[7], a[4]);
-    call.take_options(a[5], a[8]);
+template <class F>
+PyObject* everywhere(const Signature<10>& signature, const F& functions, Form form, const Given& arguments) {
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], a[1], a[3]);
+  call.take_operation(a[2], a[6], a[7], a[4]);
+  call.take_options(a[5], a[8], a[9]);
+  const Replaced sides(call, a[0], a[1]);
+  call.demand("recv", sides.recv.count, sides.count);
+  return call.run(functions, sides.send.address, sides.recv.address, sides.count, call.type(), call.op());
+}
+
+constexpr std::array<const char*, 10> kReduction = {"send",      "recv",  "op",          "dtype",   "repeatable",
+                                                    "algorithm", "scale", "commutative", "timeout", "after"};
+
+PyObject* allreduce(Form form, const Given& arguments) {
+  static const Signature<10> signature("allreduce", 1, 3, kReduction);
+  return everywhere(signature, Functions{tw_allreduce, tw_allreduce_on, tw_plan_allreduce}, form, arguments);
+}
+PyObject* scan(Form form, const Given& arguments) {
+  static const Signature<10> signature("scan", 1, 3, kReduction);
+  return everywhere(signature, Functions{tw_scan, tw_scan_on, tw_plan_scan}, form, arguments);
+}
+PyObject* exclusive_scan(Form form, const Given& arguments) {
+  static const Signature<10> signature("exclusive_scan", 1, 3, kReduction);
+  return everywhere(signature, Functions{tw_exclusive_scan, tw_exclusive_scan_on, tw_plan_exclusive_scan}, form, arguments);
+}
+
+PyObject* reduce(Form form, const Given& arguments) {
+  static const Signature<11> signature(
+      "reduce", 1, 4,
+      {"send", "recv", "op", "root", "dtype", "repeatable", "algorithm", "scale", "commutative", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  const uint32_t root = root_of(a[3]);
+  const bool here = root == call.rank();
+  call.take_type(a[0], here ? a[1] : nullptr, a[4]);
+  call.take_operation(a[2], a[7], a[8], a[5]);
+  call.take_options(a[6], a[9], a[10]);
+  Elements send, recv;
+  if (here) {
     const Replaced sides(call, a[0], a[1]);
     call.demand("recv", sides.recv.count, sides.count);
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return function(group, sides.send.address, sides.recv.address, sides.count, call.type(), call.op(), to...);
-    });
-  });
+    send = {sides.send.address, sides.count};
+    recv = sides.recv;
+  } else {
+    send = call.sent(a[0]);
+  }
+  return call.run(Functions{tw_reduce, tw_reduce_to_root_on, tw_plan_reduce_to_root}, send.address, recv.address, send.count,
+                  call.type(), call.op(), root);
 }
 
-template <bool blocking>
-PyObject* allreduce(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return everywhere<&tw_allreduce, blocking>("allreduce", self, args, count, keywords);
-}
-template <bool blocking>
-PyObject* scan(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return everywhere<&tw_scan, blocking>("scan", self, args, count, keywords);
-}
-template <bool blocking>
-PyObject* exclusive_scan(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return everywhere<&tw_exclusive_scan, blocking>("exclusive_scan", self, args, count, keywords);
-}
-
-template <bool blocking>
-PyObject* reduce(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<10> signature(
-        "reduce", 1, 4, {"send", "recv", "op", "root", "dtype", "repeatable", "algorithm", "scale", "commutative", "timeout"});
-    std::array<PyObject*, 10> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    const uint32_t root = root_of(a[3]);
-    const bool here = root == call.rank();
-    call.take_type(a[0], here ? a[1] : nullptr, a[4]);
-    call.take_operation(a[2], a[7], a[8], a[5]);
-    call.take_options(a[6], a[9]);
-    Elements send, recv;
-    if (here) {
-      const Replaced sides(call, a[0], a[1]);
-      call.demand("recv", sides.recv.count, sides.count);
-      send = {sides.send.address, sides.count};
-      recv = sides.recv;
-    } else {
-      send = call.sent(a[0]);
-    }
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_reduce(group, send.address, recv.address, send.count, call.type(), call.op(), root, to...);
-    });
-  });
+PyObject* reduce_scatter(Form form, const Given& arguments) {
+  static const Signature<10> signature("reduce_scatter", 1, 3, kReduction);
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], a[1], a[3]);
+  call.take_operation(a[2], a[6], a[7], a[4]);
+  call.take_options(a[5], a[8], a[9]);
+  const Replaced sides(call, a[0], a[1]);
+  const size_t share = call.share("send", sides.count);
+  if (given(a[1])) call.demand("recv", sides.recv.count, share);
+  return call.run(Functions{tw_reduce_scatter, tw_reduce_scatter_on, tw_plan_reduce_scatter}, sides.send.address,
+                  sides.recv.address, share, call.type(), call.op());
 }
 
-template <bool blocking>
-PyObject* reduce_scatter(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<9> signature(
-        "reduce_scatter", 1, 3, {"send", "recv", "op", "dtype", "repeatable", "algorithm", "scale", "commutative", "timeout"});
-    std::array<PyObject*, 9> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], a[1], a[3]);
-    call.take_operation(a[2], a[6], a[7], a[4]);
-    call.take_options(a[5], a[8]);
-    const Replaced sides(call, a[0], a[1]);
-    const size_t share = call.share("send", sides.count);
-    if (given(a[1])) call.demand("recv", sides.recv.count, share);
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_reduce_scatter(group, sides.send.address, sides.recv.address, share, call.type(), call.op(), to...);
-    });
-  });
-}
-
-template <bool blocking>
-PyObject* reduce_scatterv(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<10> signature(
-        "reduce_scatterv", 3, 4,
-        {"send", "recv", "counts", "op", "dtype", "repeatable", "algorithm", "scale", "commutative", "timeout"});
-    std::array<PyObject*, 10> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], a[1], a[4]);
-    call.take_operation(a[3], a[7], a[8], a[5]);
-    call.take_options(a[6], a[9]);
-    const Counts counts(a[2], {}, call.size(), "counts");
-    const Replaced sides(call, a[0], a[1]);
-    call.demand("send", sides.count, counts.extent());
-    if (given(a[1])) call.demand("recv", sides.recv.count, counts.counts[call.rank()]);
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_reduce_scatterv(group, sides.send.address, sides.recv.address, counts.counts.data(), call.type(), call.op(),
-                                to...);
-    });
-  });
+PyObject* reduce_scatterv(Form form, const Given& arguments) {
+  static const Signature<11> signature(
+      "reduce_scatterv", 3, 4,
+      {"send", "recv", "counts", "op", "dtype", "repeatable", "algorithm", "scale", "commutative", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], a[1], a[4]);
+  call.take_operation(a[3], a[7], a[8], a[5]);
+  call.take_options(a[6], a[9], a[10]);
+  const Counts counts(a[2], {}, call.size(), "counts");
+  const Replaced sides(call, a[0], a[1]);
+  call.demand("send", sides.count, counts.extent());
+  if (given(a[1])) call.demand("recv", sides.recv.count, counts.counts[call.rank()]);
+  return call.run(Functions{tw_reduce_scatterv, tw_reduce_scatterv_on, tw_plan_reduce_scatterv}, sides.send.address,
+                  sides.recv.address, counts.counts.data(), call.type(), call.op());
 }
 
 // ------------------------------------------------------------------------------------------------ exchanges
 
-template <bool blocking>
-PyObject* allgather(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<5> signature("allgather", 2, 2, {"send", "recv", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 5> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], a[1], a[2]);
-    call.take_options(a[3], a[4]);
-    const Elements recv = call.received(a[1]);
-    const size_t share = call.share("recv", recv.count);
-    const Elements send = given(a[0]) ? call.sent(a[0]) : Elements{TW_IN_PLACE, share};
-    call.demand("send", send.count, share);
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_allgather(group, send.address, recv.address, share, call.type(), to...);
-    });
-  });
+PyObject* allgather(Form form, const Given& arguments) {
+  static const Signature<6> signature("allgather", 2, 2, {"send", "recv", "dtype", "algorithm", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], a[1], a[2]);
+  call.take_options(a[3], a[4], a[5]);
+  const Elements recv = call.received(a[1]);
+  const size_t share = call.share("recv", recv.count);
+  const Elements send = given(a[0]) ? call.sent(a[0]) : Elements{TW_IN_PLACE, share};
+  call.demand("send", send.count, share);
+  return call.run(Functions{tw_allgather, tw_allgather_on, tw_plan_allgather}, send.address, recv.address, share, call.type());
 }
 
-template <bool blocking>
-PyObject* allgatherv(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<7> signature("allgatherv", 3, 4,
-                                        {"send", "recv", "counts", "offsets", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 7> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], a[1], a[4]);
-    call.take_options(a[5], a[6]);
-    const Counts counts(a[2], a[3], call.size(), "counts");
-    const Elements recv = call.received(a[1]);
-    const size_t own = counts.counts[call.rank()];
-    const Elements send = given(a[0]) ? call.sent(a[0]) : Elements{TW_IN_PLACE, own};
-    call.demand("send", send.count, own);
-    call.demand_room("recv", recv.count, counts.extent());
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_allgatherv(group, send.address, recv.address, counts.counts.data(), counts.offsets_or_null(), call.type(),
-                           to...);
-    });
-  });
+PyObject* allgatherv(Form form, const Given& arguments) {
+  static const Signature<8> signature("allgatherv", 3, 4,
+                                      {"send", "recv", "counts", "offsets", "dtype", "algorithm", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], a[1], a[4]);
+  call.take_options(a[5], a[6], a[7]);
+  const Counts counts(a[2], a[3], call.size(), "counts");
+  const Elements recv = call.received(a[1]);
+  const size_t own = counts.counts[call.rank()];
+  const Elements send = given(a[0]) ? call.sent(a[0]) : Elements{TW_IN_PLACE, own};
+  call.demand("send", send.count, own);
+  call.demand_room("recv", recv.count, counts.extent());
+  return call.run(Functions{tw_allgatherv, tw_allgatherv_on, tw_plan_allgatherv}, send.address, recv.address,
+                  counts.counts.data(), counts.offsets_or_null(), call.type());
 }
 
-template <bool blocking>
-PyObject* gather(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<6> signature("gather", 1, 3, {"send", "recv", "root", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 6> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    const uint32_t root = root_of(a[2]);
-    const bool here = root == call.rank();
-    call.take_type(a[0], here ? a[1] : nullptr, a[3]);
-    call.take_options(a[4], a[5]);
-    Elements send{TW_IN_PLACE, 0}, recv;
-    if (given(a[0]) || !here) send = call.sent(a[0]);
-    if (here) {
-      recv = call.received(a[1]);
-      const size_t share = call.share("recv", recv.count);
-      if (send.address == TW_IN_PLACE) send.count = share;
-      call.demand("send", send.count, share);
-    }
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_gather(group, send.address, recv.address, send.count, call.type(), root, to...);
-    });
-  });
+/// gather and scatter: each rank has its own block, and root the whole, too. Own None, at root: it is in the whole.
+struct Rooted {
+  Rooted(CollectiveCall& call, bool gathers, uint32_t to) : call(call), gathers(gathers), root(to), here(to == call.rank()) {}
+  void take_type(PyObject* send, PyObject* recv, PyObject* dtype) {
+    call.take_type(here || gathers ? send : nullptr, here || !gathers ? recv : nullptr, dtype);
+  }
+  Elements take(PyObject* buffer, bool sent) { return sent ? call.sent(buffer) : call.received(buffer); }
+  /// own_count: of root's block, by the whole's elements.
+  template <class OwnCount>
+  void take_sides(PyObject* send, PyObject* recv, OwnCount own_count) {
+    PyObject* const own_object = gathers ? send : recv;
+    if (given(own_object) || !here) own = take(own_object, gathers);
+    if (!here) return;
+    whole = take(gathers ? recv : send, !gathers);
+    const size_t share = own_count(whole.count);
+    if (own.address == TW_IN_PLACE) own.count = share;
+    call.demand(gathers ? "send" : "recv", own.count, share);
+  }
+  CollectiveCall& call;
+  const bool gathers;
+  const uint32_t root;
+  const bool here;
+  Elements own{TW_IN_PLACE, 0}, whole;
+};
+
+Rooted take_rooted(CollectiveCall& call, bool gathers, const Signature<7>& signature) {
+  const auto a = call.parse(signature);
+  Rooted sides(call, gathers, root_of(a[2]));
+  sides.take_type(a[0], a[1], a[3]);
+  call.take_options(a[4], a[5], a[6]);
+  sides.take_sides(a[0], a[1], [&](size_t count) { return call.share(gathers ? "recv" : "send", count); });
+  return sides;
+}
+constexpr std::array<const char*, 7> kRooted = {"send", "recv", "root", "dtype", "algorithm", "timeout", "after"};
+
+PyObject* gather(Form form, const Given& arguments) {
+  static const Signature<7> signature("gather", 1, 3, kRooted);
+  CollectiveCall call(form, arguments);
+  const Rooted r = take_rooted(call, true, signature);
+  return call.run(Functions{tw_gather, tw_gather_on, tw_plan_gather}, r.own.address, r.whole.address, r.own.count, call.type(),
+                  r.root);
+}
+PyObject* scatter(Form form, const Given& arguments) {
+  static const Signature<7> signature("scatter", 1, 3, kRooted);
+  CollectiveCall call(form, arguments);
+  const Rooted r = take_rooted(call, false, signature);
+  return call.run(Functions{tw_scatter, tw_scatter_on, tw_plan_scatter}, r.whole.address, r.own.address, r.own.count,
+                  call.type(), r.root);
 }
 
-template <bool blocking>
-PyObject* gatherv(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<8> signature("gatherv", 1, 5,
-                                        {"send", "recv", "counts", "offsets", "root", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 8> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    const uint32_t root = root_of(a[4]);
-    const bool here = root == call.rank();
-    call.take_type(a[0], here ? a[1] : nullptr, a[5]);
-    call.take_options(a[6], a[7]);
-    Elements send{TW_IN_PLACE, 0}, recv;
-    if (given(a[0]) || !here) send = call.sent(a[0]);
-    std::optional<Counts> counts;
-    if (here) {
-      counts.emplace(a[2], a[3], call.size(), "counts");
-      recv = call.received(a[1]);
-      const size_t own = counts->counts[call.rank()];
-      if (send.address == TW_IN_PLACE) send.count = own;
-      call.demand("send", send.count, own);
-      call.demand_room("recv", recv.count, counts->extent());
-    }
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_gatherv(group, send.address, send.count, recv.address, here ? counts->counts.data() : nullptr,
-                        here ? counts->offsets_or_null() : nullptr, call.type(), root, to...);
-    });
+Rooted take_rooted(CollectiveCall& call, bool gathers, const Signature<9>& signature, std::optional<Counts>* counts) {
+  const auto a = call.parse(signature);
+  Rooted sides(call, gathers, root_of(a[4]));
+  sides.take_type(a[0], a[1], a[5]);
+  call.take_options(a[6], a[7], a[8]);
+  if (sides.here) counts->emplace(a[2], a[3], call.size(), "counts");
+  sides.take_sides(a[0], a[1], [&](size_t count) {
+    call.demand_room(gathers ? "recv" : "send", count, (*counts)->extent());
+    return (*counts)->counts[call.rank()];
   });
+  return sides;
+}
+constexpr std::array<const char*, 9> kRootedCounts = {"send",  "recv",      "counts",  "offsets", "root",
+                                                      "dtype", "algorithm", "timeout", "after"};
+
+PyObject* gatherv(Form form, const Given& arguments) {
+  static const Signature<9> signature("gatherv", 1, 5, kRootedCounts);
+  CollectiveCall call(form, arguments);
+  std::optional<Counts> counts;
+  const Rooted r = take_rooted(call, true, signature, &counts);
+  return call.run(Functions{tw_gatherv, tw_gatherv_on, tw_plan_gatherv}, r.own.address, r.own.count, r.whole.address,
+                  r.here ? counts->counts.data() : nullptr, r.here ? counts->offsets_or_null() : nullptr, call.type(), r.root);
+}
+PyObject* scatterv(Form form, const Given& arguments) {
+  static const Signature<9> signature("scatterv", 1, 5, kRootedCounts);
+  CollectiveCall call(form, arguments);
+  std::optional<Counts> counts;
+  const Rooted r = take_rooted(call, false, signature, &counts);
+  return call.run(Functions{tw_scatterv, tw_scatterv_on, tw_plan_scatterv}, r.whole.address,
+                  r.here ? counts->counts.data() : nullptr, r.here ? counts->offsets_or_null() : nullptr, r.own.address,
+                  r.own.count, call.type(), r.root);
 }
 
-template <bool blocking>
-PyObject* scatter(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<6> signature("scatter", 1, 3, {"send", "recv", "root", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 6> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    const uint32_t root = root_of(a[2]);
-    const bool here = root == call.rank();
-    call.take_type(here ? a[0] : nullptr, a[1], a[3]);
-    call.take_options(a[4], a[5]);
-    Elements send, recv{TW_IN_PLACE, 0};
-    if (given(a[1]) || !here) recv = call.received(a[1]);
-    if (here) {
-      send = call.sent(a[0]);
-      const size_t share = call.share("send", send.count);
-      if (recv.address == TW_IN_PLACE) recv.count = share;
-      call.demand("recv", recv.count, share);
-    }
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_scatter(group, send.address, recv.address, recv.count, call.type(), root, to...);
-    });
-  });
+PyObject* alltoall(Form form, const Given& arguments) {
+  static const Signature<6> signature("alltoall", 2, 2, {"send", "recv", "dtype", "algorithm", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  call.take_type(a[0], a[1], a[2]);
+  call.take_options(a[3], a[4], a[5]);
+  const Elements recv = call.received(a[1]);
+  const size_t share = call.share("recv", recv.count);
+  const Elements send = given(a[0]) ? call.sent(a[0]) : Elements{TW_IN_PLACE, recv.count};
+  call.demand("send", send.count, recv.count);
+  return call.run(Functions{tw_alltoall, tw_alltoall_on, tw_plan_alltoall}, send.address, recv.address, share, call.type());
 }
 
-template <bool blocking>
-PyObject* scatterv(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<8> signature("scatterv", 1, 5,
-                                        {"send", "recv", "counts", "offsets", "root", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 8> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    const uint32_t root = root_of(a[4]);
-    const bool here = root == call.rank();
-    call.take_type(here ? a[0] : nullptr, a[1], a[5]);
-    call.take_options(a[6], a[7]);
-    Elements send, recv{TW_IN_PLACE, 0};
-    if (given(a[1]) || !here) recv = call.received(a[1]);
-    std::optional<Counts> counts;
-    if (here) {
-      counts.emplace(a[2], a[3], call.size(), "counts");
-      send = call.sent(a[0]);
-      const size_t own = counts->counts[call.rank()];
-      if (recv.address == TW_IN_PLACE) recv.count = own;
-      call.demand("recv", recv.count, own);
-      call.demand_room("send", send.count, counts->extent());
-    }
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_scatterv(group, send.address, here ? counts->counts.data() : nullptr,
-                         here ? counts->offsets_or_null() : nullptr, recv.address, recv.count, call.type(), root, to...);
-    });
-  });
+PyObject* alltoallv(Form form, const Given& arguments) {
+  static const Signature<10> signature(
+      "alltoallv", 4, 4,
+      {"send", "send_counts", "recv", "recv_counts", "send_offsets", "recv_offsets", "dtype", "algorithm", "timeout", "after"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  if (!given(a[0])) raise(TW_ERR_INVALID, "alltoallv is not done in place: give send");
+  call.take_type(a[0], a[2], a[6]);
+  call.take_options(a[7], a[8], a[9]);
+  const Counts from(a[1], a[4], call.size(), "send_counts"), to(a[3], a[5], call.size(), "recv_counts");
+  const Elements send = call.sent(a[0]), recv = call.received(a[2]);
+  call.demand_room("send", send.count, from.extent());
+  call.demand_room("recv", recv.count, to.extent());
+  return call.run(Functions{tw_alltoallv, tw_alltoallv_on, tw_plan_alltoallv}, send.address, from.counts.data(),
+                  from.offsets_or_null(), recv.address, to.counts.data(), to.offsets_or_null(), call.type());
 }
 
-template <bool blocking>
-PyObject* alltoall(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
+PyObject* explain(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
-    static const Signature<5> signature("alltoall", 2, 2, {"send", "recv", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 5> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    call.take_type(a[0], a[1], a[2]);
-    call.take_options(a[3], a[4]);
-    const Elements recv = call.received(a[1]);
-    const size_t share = call.share("recv", recv.count);
-    const Elements send = given(a[0]) ? call.sent(a[0]) : Elements{TW_IN_PLACE, recv.count};
-    call.demand("send", send.count, recv.count);
-    return call.run(blocking, [&](tw_group* group, auto... to) {
-      return tw_alltoall(group, send.address, recv.address, share, call.type(), to...);
-    });
-  });
-}
-
-template <bool blocking>
-PyObject* alltoallv(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<9> signature(
-        "alltoallv", 4, 4,
-        {"send", "send_counts", "recv", "recv_counts", "send_offsets", "recv_offsets", "dtype", "algorithm", "timeout"});
-    std::array<PyObject*, 9> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
-    if (!given(a[0])) raise(TW_ERR_INVALID, "alltoallv is not done in place: give send");
-    call.take_type(a[0], a[2], a[6]);
-    call.take_options(a[7], a[8]);
-    const Counts from(a[1], a[4], call.size(), "send_counts"), to(a[3], a[5], call.size(), "recv_counts");
-    const Elements send = call.sent(a[0]), recv = call.received(a[2]);
-    call.demand_room("send", send.count, from.extent());
-    call.demand_room("recv", recv.count, to.extent());
-    return call.run(blocking, [&](tw_group* group, auto... rest) {
-      return tw_alltoallv(group, send.address, from.counts.data(), from.offsets_or_null(), recv.address, to.counts.data(),
-                          to.offsets_or_null(), call.type(), rest...);
-    });
-  });
-}
-
-PyObject* explain(PyObject* self, Arguments args, Py_ssize_t count, PyObject* keywords) {
-  return guarded([&] {
-    static const Signature<6> signature("explain", 2, 2,
-                                        {"collective", "count", "dtype", "repeatable", "algorithm", "commutative"});
-    std::array<PyObject*, 6> a;
-    signature.parse(a, args, count, keywords);
-    CollectiveCall call(self);
+    static const Signature<7> signature("explain", 2, 2,
+                                        {"collective", "count", "dtype", "repeatable", "algorithm", "commutative", "on"});
+    CollectiveCall call(Form::blocking, {self, args, count, keywords});
+    const auto a = call.parse(signature);
     if (given(a[2])) call.take_type({}, {}, a[2]);
     call.take_operation(nullptr, nullptr, a[5], a[3]);
-    call.take_options(a[4], nullptr);
+    call.take_options(a[4], nullptr, nullptr);
     const std::string name = nb::cast<std::string>(nb::handle(a[0]));
     const size_t elements = as_u64(a[1], 0);
-    const std::string text = text_of([&](char* to, size_t* size) { return call.explain(name.c_str(), elements, to, size); });
+    const std::string text = call.explain(name.c_str(), elements, a[6]);
     return nb::str(text.c_str()).release().ptr();
   });
 }
 
+// ------------------------------------------------------------------------------------------------ their names and texts
+
+template <auto collective, Form form>
+PyObject* as(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
+  return guarded([&] { return collective(form, {self, args, count, keywords}); });
+}
+
 constexpr const char* kAgain = "Returns a Request for what the name without i does; its waits have no time-out of their own.";
+constexpr const char* kOnQueue =
+    "Group's method of that name (reduce_to_root_on: reduce) after the queue's earlier work and before its later work. The "
+    "first "
+    "call\n"
+    "with a buffer prepares it, together with the other ranks; group and buffers are kept by the queue. What fails later is "
+    "raised "
+    "by\n"
+    "queue.check(). No \"average\", \"scaled_sum\" or function of Python's. Streams of arrays are not waited for. Raises "
+    "Unsupported for\n"
+    "memory that the queue's device does not reach, TimedOut, BusyError.";
+constexpr const char* kInPlan =
+    "Group's method of that name (reduce_to_root: reduce) as a part of the plan; returns the number of a step that ends when "
+    "this "
+    "rank's\n"
+    "part is over. All ranks add a group's collectives to plans in the same order. No \"average\", \"scaled_sum\" or function "
+    "of "
+    "Python's.";
 
 constexpr const char* kAllreduce =
     "Collective: recv becomes the reduction of all ranks' send, with the same bits on all; recv None: it replaces send. "
@@ -396,89 +340,107 @@ constexpr const char* kAllreduce =
     "ranks.\n"
     "Raises PeerLost and TimedOut, with the rank, InvalidError, Unsupported.";
 
-FastMethods methods{
-    {"explain", &explain, "collective, count, *, dtype='uint8', repeatable=False, algorithm=None, commutative=True",
-     "The algorithms of a collective (\"allreduce\", ...) of so many elements, as its function counts them, with the times "
-     "that are\n"
-     "predicted for them, the one that is taken, and what this rank does then. Waits for nobody."},
-    {"barrier", &barrier<true>, "*, algorithm=None, timeout=None",
+/// One collective: how Group, Queue and Plan name it, and its parameters.
+struct Described {
+  const char* name;
+  const char* planned;                    ///< of Plan; with _on, of queues
+  std::array<FastFunction, 4> functions;  ///< by Form
+  const char* parameters;                 ///< "": none
+  const char* keywords;
+  bool reduces;
+  const char* doc;
+};
+
+template <auto collective>
+constexpr std::array<FastFunction, 4> forms() {
+  return {&as<collective, Form::blocking>, &as<collective, Form::request>, &as<collective, Form::queue>,
+          &as<collective, Form::plan>};
+}
+
+constexpr const char* kTyped = "dtype=None, ";
+constexpr const char* kReducing = "send, recv=None, op='sum'";
+
+const Described kCollectives[] = {
+    {"barrier", "barrier", forms<barrier>(), "", "", false,
      "Collective: returns when all ranks have called it. algorithm, timeout: as of allreduce."},
-    {"ibarrier", &barrier<false>, "*, algorithm=None", kAgain},
-    {"broadcast", &broadcast<true>, "buffer, root=0, *, dtype=None, algorithm=None, timeout=None",
+    {"broadcast", "broadcast", forms<broadcast>(), "buffer, root=0", kTyped, false,
      "Collective: root's buffer to all others'. dtype, algorithm, timeout: as of allreduce."},
-    {"ibroadcast", &broadcast<false>, "buffer, root=0, *, dtype=None, algorithm=None", kAgain},
-    {"reduce", &reduce<true>,
-     "send, recv=None, op='sum', root=0, *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True, "
-     "timeout=None",
+    {"reduce", "reduce_to_root", forms<reduce>(), "send, recv=None, op='sum', root=0", kTyped, true,
      "Collective: as allreduce, but only root gets the result; recv is not used elsewhere."},
-    {"ireduce", &reduce<false>,
-     "send, recv=None, op='sum', root=0, *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True",
-     kAgain},
-    {"allreduce", &allreduce<true>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True, timeout=None",
-     kAllreduce},
-    {"iallreduce", &allreduce<false>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True", kAgain},
-    {"reduce_scatter", &reduce_scatter<true>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True, timeout=None",
+    {"allreduce", "allreduce", forms<allreduce>(), kReducing, kTyped, true, kAllreduce},
+    {"reduce_scatter", "reduce_scatter", forms<reduce_scatter>(), kReducing, kTyped, true,
      "Collective: as allreduce, but rank i gets the i-th of size equal parts of the result; recv None: at the begin of send."},
-    {"ireduce_scatter", &reduce_scatter<false>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True", kAgain},
-    {"reduce_scatterv", &reduce_scatterv<true>,
-     "send, recv, counts, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True, "
-     "timeout=None",
+    {"reduce_scatterv", "reduce_scatterv", forms<reduce_scatterv>(), "send, recv, counts, op='sum'", kTyped, true,
      "Collective: as reduce_scatter, where rank i gets counts[i] elements."},
-    {"ireduce_scatterv", &reduce_scatterv<false>,
-     "send, recv, counts, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True", kAgain},
-    {"allgather", &allgather<true>, "send, recv, *, dtype=None, algorithm=None, timeout=None",
+    {"allgather", "allgather", forms<allgather>(), "send, recv", kTyped, false,
      "Collective: rank i's send becomes the i-th of size equal parts of recv, on all ranks; send None: it is there.\n"
      "dtype, algorithm, timeout: as of allreduce."},
-    {"iallgather", &allgather<false>, "send, recv, *, dtype=None, algorithm=None", kAgain},
-    {"allgatherv", &allgatherv<true>, "send, recv, counts, offsets=None, *, dtype=None, algorithm=None, timeout=None",
+    {"allgatherv", "allgatherv", forms<allgatherv>(), "send, recv, counts, offsets=None", kTyped, false,
      "Collective: as allgather, where rank i sends counts[i] elements, to element offsets[i] (None: one behind the other)."},
-    {"iallgatherv", &allgatherv<false>, "send, recv, counts, offsets=None, *, dtype=None, algorithm=None", kAgain},
-    {"gather", &gather<true>, "send, recv=None, root=0, *, dtype=None, algorithm=None, timeout=None",
+    {"gather", "gather", forms<gather>(), "send, recv=None, root=0", kTyped, false,
      "Collective: as allgather, at root alone; recv is not used elsewhere. send None, at root: it is there."},
-    {"igather", &gather<false>, "send, recv=None, root=0, *, dtype=None, algorithm=None", kAgain},
-    {"gatherv", &gatherv<true>,
-     "send, recv=None, counts=None, offsets=None, root=0, *, dtype=None, algorithm=None, timeout=None",
+    {"gatherv", "gatherv", forms<gatherv>(), "send, recv=None, counts=None, offsets=None, root=0", kTyped, false,
      "Collective: as allgatherv, at root alone; only send is used elsewhere."},
-    {"igatherv", &gatherv<false>, "send, recv=None, counts=None, offsets=None, root=0, *, dtype=None, algorithm=None", kAgain},
-    {"scatter", &scatter<true>, "send, recv=None, root=0, *, dtype=None, algorithm=None, timeout=None",
+    {"scatter", "scatter", forms<scatter>(), "send, recv=None, root=0", kTyped, false,
      "Collective: the i-th of size equal parts of root's send becomes rank i's recv; send is not used elsewhere. recv None, at "
      "root:\n"
      "its part stays where it is."},
-    {"iscatter", &scatter<false>, "send, recv=None, root=0, *, dtype=None, algorithm=None", kAgain},
-    {"scatterv", &scatterv<true>,
-     "send, recv=None, counts=None, offsets=None, root=0, *, dtype=None, algorithm=None, timeout=None",
+    {"scatterv", "scatterv", forms<scatterv>(), "send, recv=None, counts=None, offsets=None, root=0", kTyped, false,
      "Collective: as scatter, where rank i gets counts[i] elements from element offsets[i] on; only recv is used elsewhere."},
-    {"iscatterv", &scatterv<false>, "send, recv=None, counts=None, offsets=None, root=0, *, dtype=None, algorithm=None",
-     kAgain},
-    {"alltoall", &alltoall<true>, "send, recv, *, dtype=None, algorithm=None, timeout=None",
+    {"alltoall", "alltoall", forms<alltoall>(), "send, recv", kTyped, false,
      "Collective: the j-th of size equal parts of rank i's send becomes the i-th part of rank j's recv; send None: it is in "
      "recv."},
-    {"ialltoall", &alltoall<false>, "send, recv, *, dtype=None, algorithm=None", kAgain},
-    {"alltoallv", &alltoallv<true>,
-     "send, send_counts, recv, recv_counts, *, send_offsets=None, recv_offsets=None, dtype=None, algorithm=None, timeout=None",
+    {"alltoallv", "alltoallv", forms<alltoallv>(), "send, send_counts, recv, recv_counts",
+     "send_offsets=None, recv_offsets=None, dtype=None, ", false,
      "Collective: send_counts[j] elements, from send_offsets[j] on (None: one behind the other), go to rank j, whose "
      "recv_counts[i] is\n"
      "that number."},
-    {"ialltoallv", &alltoallv<false>,
-     "send, send_counts, recv, recv_counts, *, send_offsets=None, recv_offsets=None, dtype=None, algorithm=None", kAgain},
-    {"scan", &scan<true>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True, timeout=None",
+    {"scan", "scan", forms<scan>(), kReducing, kTyped, true,
      "Collective: as allreduce, of the ranks up to this one. No \"average\"."},
-    {"iscan", &scan<false>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True", kAgain},
-    {"exclusive_scan", &exclusive_scan<true>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True, timeout=None",
+    {"exclusive_scan", "exclusive_scan", forms<exclusive_scan>(), kReducing, kTyped, true,
      "Collective: as scan, without this rank; rank 0's recv stays as it is."},
-    {"iexclusive_scan", &exclusive_scan<false>,
-     "send, recv=None, op='sum', *, dtype=None, repeatable=False, algorithm=None, scale=None, commutative=True", kAgain},
 };
+
+/// With `more` behind the options that all forms have.
+std::string parameters_of(const Described& one, const char* before, const char* more) {
+  return std::string(before) + one.parameters + (*one.parameters != 0 ? ", " : "") + "*, " + one.keywords +
+         (one.reduces ? "repeatable=False, algorithm=None" : "algorithm=None") + more;
+}
 
 }  // namespace
 
-void add_collectives(nb::handle group) { methods.add_to(group); }
+void add_collectives(nb::handle group) {
+  static FastMethods methods{
+      {"explain", &explain,
+       "collective, count, *, dtype='uint8', repeatable=False, algorithm=None, commutative=True, "
+       "on=None",
+       "The algorithms of a collective (\"allreduce\", ...) of so many elements, as its function counts them, with the times "
+       "that are\n"
+       "predicted for them, the one that is taken, and what this rank does then. on: of a call on this Queue, whose kernels "
+       "are "
+       "known\n"
+       "after the group's first collective on a queue, or in this Plan. Waits for nobody."}};
+  for (const Described& one : kCollectives) {
+    const std::string more = one.reduces ? ", scale=None, commutative=True" : "";
+    methods.add(one.name, one.functions[0], "$self", parameters_of(one, "", (more + ", timeout=None").c_str()), one.doc);
+    methods.add(std::string("i") + one.name, one.functions[1], "$self", parameters_of(one, "", more.c_str()), kAgain);
+  }
+  methods.add_to(group);
+}
+
+void add_queue_collectives(nb::module_& m) {
+  static FastMethods functions;
+  for (const Described& one : kCollectives)
+    functions.add(std::string(one.planned) + "_on", one.functions[2], "$module", parameters_of(one, "queue, group, /, ", ""),
+                  kOnQueue);
+  functions.add_to(m);
+}
+
+void add_planned_collectives(nb::handle plan) {
+  static FastMethods methods;
+  for (const Described& one : kCollectives)
+    methods.add(one.planned, one.functions[3], "$self", parameters_of(one, "group, /, ", ", after=()"), kInPlan);
+  methods.add_to(plan);
+}
 
 }  // namespace thalweg::python

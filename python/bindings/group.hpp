@@ -27,7 +27,9 @@ struct Group {
   }
 };
 
-/// Its methods that are collectives (collectives.cpp).
+/// Collectives (collectives.cpp): as methods of Group and of Plan, and as functions of a Queue.
 void add_collectives(nb::handle group);
+void add_planned_collectives(nb::handle plan);
+void add_queue_collectives(nb::module_& m);
 
 }  // namespace thalweg::python

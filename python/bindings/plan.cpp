@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans: operations prepared once and triggered again and again.
 #include "plan.hpp"
+#include "group.hpp"
 #include "reduce.hpp"
 
 #include <algorithm>
@@ -25,60 +26,6 @@ struct DroppedPlan final : Dropped {
     if (status == TW_ERR_BUSY) return false;
     --context->children;
     return true;
-  }
-};
-
-/// Its steps' buffers are kept, by number of the step, until it is closed.
-struct Plan {
-  nb::object context_object;
-  Context* context = nullptr;
-  tw_plan* handle = nullptr;
-  std::vector<Buffers> buffers;
-  std::vector<uint32_t> stores;  ///< steps that store to their first buffer
-  std::vector<nb::object> kept;
-  std::vector<Worker*> workers;  ///< of the endpoints, which are in kept
-  int users = 0;                 ///< threads that wait for it
-
-  Plan() = default;
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
-  ~Plan() {
-    if (handle == nullptr || close() != TW_ERR_BUSY) return;
-    context->dropped.push_back(std::make_unique<DroppedPlan>(handle, context, std::move(buffers), std::move(kept)));
-  }
-  tw_status close() noexcept {
-    tw_status status = TW_OK;
-    if (handle != nullptr && context->generation == fork_generation()) {
-      nb::gil_scoped_release release;
-      status = tw_plan_destroy(handle);
-    }
-    if (status == TW_ERR_BUSY) return status;
-    if (std::exchange(handle, nullptr) != nullptr) --context->children;
-    buffers.clear();
-    kept.clear();
-    workers.clear();
-    if (context != nullptr) context->end_dropped();
-    return status;
-  }
-  tw_plan* get() const {
-    if (handle == nullptr) raise(TW_ERR_HANDLE, "the plan is closed");
-    context->get();
-    return handle;
-  }
-  tw_endpoint* use(nb::handle peer) {
-    Endpoint& endpoint = *nb::inst_ptr<Endpoint>(peer);
-    tw_endpoint* const given = endpoint.get();
-    kept.push_back(nb::borrow(peer));
-    if (std::find(workers.begin(), workers.end(), endpoint.worker) == workers.end()) workers.push_back(endpoint.worker);
-    return given;
-  }
-  /// A step was added (or refused); its views stay.
-  uint32_t added(tw_status status, uint32_t step, std::unique_ptr<BufferView> view, std::unique_ptr<BufferView> second = {}) {
-    check(status);
-    if (buffers.size() <= step) buffers.resize(step + 1);
-    if (view != nullptr) buffers[step].push_back(std::move(view));
-    if (second != nullptr) buffers[step].push_back(std::move(second));
-    return step;
   }
 };
 
@@ -306,6 +253,52 @@ std::string plan_explain(Plan& self) {
 
 }  // namespace
 
+Plan::~Plan() {
+  if (handle == nullptr || close() != TW_ERR_BUSY) return;
+  context->dropped.push_back(std::make_unique<DroppedPlan>(handle, context, std::move(buffers), std::move(kept)));
+}
+
+tw_status Plan::close() noexcept {
+  tw_status status = TW_OK;
+  if (handle != nullptr && context->generation == fork_generation()) {
+    nb::gil_scoped_release release;
+    status = tw_plan_destroy(handle);
+  }
+  if (status == TW_ERR_BUSY) return status;
+  if (std::exchange(handle, nullptr) != nullptr) --context->children;
+  buffers.clear();
+  kept.clear();
+  workers.clear();
+  if (context != nullptr) context->end_dropped();
+  return status;
+}
+
+tw_plan* Plan::get() const {
+  if (handle == nullptr) raise(TW_ERR_HANDLE, "the plan is closed");
+  context->get();
+  return handle;
+}
+
+tw_endpoint* Plan::use(nb::handle peer) {
+  Endpoint& endpoint = *nb::inst_ptr<Endpoint>(peer);
+  tw_endpoint* const given = endpoint.get();
+  keep(peer, endpoint.worker);
+  return given;
+}
+
+void Plan::keep(nb::handle object, Worker* worker) {
+  kept.push_back(nb::borrow(object));
+  if (std::find(workers.begin(), workers.end(), worker) == workers.end()) workers.push_back(worker);
+}
+
+uint32_t Plan::added(tw_status status, uint32_t step, std::unique_ptr<BufferView> view, std::unique_ptr<BufferView> second) {
+  check(status);
+  if (buffers.size() <= step) buffers.resize(step + 1);
+  if (view != nullptr) buffers[step].push_back(std::move(view));
+  if (second != nullptr) buffers[step].push_back(std::move(second));
+  return step;
+}
+
 std::unique_ptr<BufferView> StepArguments::take_buffer(nb::handle buffer, nb::handle layout, BufferView::Use use) {
   auto view = std::make_unique<BufferView>();
   view->acquire(buffer.ptr(), use);
@@ -405,6 +398,7 @@ void bind_plan(nb::module_& m) {
             check(s.close());
           },
           "Ends it. Raises BusyError while it runs, or a thread waits for it.");
+  add_planned_collectives(m.attr("Plan"));
   context_manager<Plan>(m.attr("Plan"));
 }
 

@@ -54,6 +54,30 @@ struct Graph {
   void close() noexcept;
 };
 
+/// Its steps' buffers are kept, by number of the step, until it is closed.
+struct Plan {
+  nb::object context_object;
+  Context* context = nullptr;
+  tw_plan* handle = nullptr;
+  std::vector<Buffers> buffers;
+  std::vector<uint32_t> stores;  ///< steps that store to their first buffer
+  std::vector<nb::object> kept;
+  std::vector<Worker*> workers;  ///< of the endpoints and groups, which are in kept
+  int users = 0;                 ///< threads that wait for it
+
+  Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan();
+  tw_status close() noexcept;
+  tw_plan* get() const;
+  tw_endpoint* use(nb::handle peer);
+  /// An object of that worker's, until the plan ends.
+  void keep(nb::handle object, Worker* worker);
+  /// A step was added (or refused); its views stay.
+  uint32_t added(tw_status status, uint32_t step, std::unique_ptr<BufferView> view, std::unique_ptr<BufferView> second = {});
+};
+
 /// Options of a step with what they point to.
 struct StepArguments {
   tw_op_options options = TW_OP_OPTIONS_INIT;

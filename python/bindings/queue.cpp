@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues and graphs, and single operations on a queue.
+#include "group.hpp"
 #include "plan.hpp"
 #include "reduce.hpp"
 
@@ -284,6 +285,7 @@ void bind_queue(nb::module_& m) {
         arg("dtype") = nb::none(), "Plan.reduce() in the queue's order.");
   m.def("wait_on", &wait_on, arg("queue"), arg("signal"), arg("value"),
         arg("compare") = ">=", "The queue's later work waits until the Signal compares so, at most 30 s.");
+  add_queue_collectives(m);
   m.def(
       "stream_check", [](nb::handle stream) { check(tw_stream_check(stream_handle(stream))); }, arg("stream"),
       "Queue.check() of whatever wraps this stream.");

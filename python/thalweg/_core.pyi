@@ -66,6 +66,164 @@ def reduce_on(
     dtype: Any = None,
 ) -> None: ...
 def wait_on(queue: Queue, signal: Signal, value: int, compare: str = ">=") -> None: ...
+def barrier_on(queue: Queue, group: Group, /, *, algorithm: str | None = None) -> None: ...
+def broadcast_on(
+    queue: Queue, group: Group, /, buffer: _Buffer, root: int = 0, *, dtype: Any = None, algorithm: str | None = None
+) -> None: ...
+def reduce_to_root_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    recv: _Buffer | None = None,
+    op: str = "sum",
+    root: int = 0,
+    *,
+    dtype: Any = None,
+    repeatable: bool = False,
+    algorithm: str | None = None,
+) -> None: ...
+def allreduce_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    recv: _Buffer | None = None,
+    op: str = "sum",
+    *,
+    dtype: Any = None,
+    repeatable: bool = False,
+    algorithm: str | None = None,
+) -> None: ...
+def reduce_scatter_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    recv: _Buffer | None = None,
+    op: str = "sum",
+    *,
+    dtype: Any = None,
+    repeatable: bool = False,
+    algorithm: str | None = None,
+) -> None: ...
+def reduce_scatterv_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    recv: _Buffer | None,
+    counts: Iterable[int],
+    op: str = "sum",
+    *,
+    dtype: Any = None,
+    repeatable: bool = False,
+    algorithm: str | None = None,
+) -> None: ...
+def allgather_on(
+    queue: Queue, group: Group, /, send: _Buffer | None, recv: _Buffer, *, dtype: Any = None, algorithm: str | None = None
+) -> None: ...
+def allgatherv_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer | None,
+    recv: _Buffer,
+    counts: Iterable[int],
+    offsets: Iterable[int] | None = None,
+    *,
+    dtype: Any = None,
+    algorithm: str | None = None,
+) -> None: ...
+def gather_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer | None,
+    recv: _Buffer | None = None,
+    root: int = 0,
+    *,
+    dtype: Any = None,
+    algorithm: str | None = None,
+) -> None: ...
+def gatherv_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer | None,
+    recv: _Buffer | None = None,
+    counts: Iterable[int] | None = None,
+    offsets: Iterable[int] | None = None,
+    root: int = 0,
+    *,
+    dtype: Any = None,
+    algorithm: str | None = None,
+) -> None: ...
+def scatter_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer | None,
+    recv: _Buffer | None = None,
+    root: int = 0,
+    *,
+    dtype: Any = None,
+    algorithm: str | None = None,
+) -> None: ...
+def scatterv_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer | None,
+    recv: _Buffer | None = None,
+    counts: Iterable[int] | None = None,
+    offsets: Iterable[int] | None = None,
+    root: int = 0,
+    *,
+    dtype: Any = None,
+    algorithm: str | None = None,
+) -> None: ...
+def alltoall_on(
+    queue: Queue, group: Group, /, send: _Buffer | None, recv: _Buffer, *, dtype: Any = None, algorithm: str | None = None
+) -> None: ...
+def alltoallv_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    send_counts: Iterable[int],
+    recv: _Buffer,
+    recv_counts: Iterable[int],
+    *,
+    send_offsets: Iterable[int] | None = None,
+    recv_offsets: Iterable[int] | None = None,
+    dtype: Any = None,
+    algorithm: str | None = None,
+) -> None: ...
+def scan_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    recv: _Buffer | None = None,
+    op: str = "sum",
+    *,
+    dtype: Any = None,
+    repeatable: bool = False,
+    algorithm: str | None = None,
+) -> None: ...
+def exclusive_scan_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    recv: _Buffer | None = None,
+    op: str = "sum",
+    *,
+    dtype: Any = None,
+    repeatable: bool = False,
+    algorithm: str | None = None,
+) -> None: ...
 def stream_check(stream: _Stream) -> None: ...
 def bind_send(peer: Endpoint, channel: int = 0, *, place: str | None = None, timeout: float | None = None) -> ChannelEnd: ...
 def bind_recv(
@@ -604,6 +762,7 @@ class Group(_Closing):
         repeatable: bool = False,
         algorithm: str | None = None,
         commutative: bool = True,
+        on: Queue | Plan | None = None,
     ) -> str: ...
     def ibarrier(self, *, algorithm: str | None = None) -> Request: ...
     def broadcast(
@@ -1048,6 +1207,200 @@ class Plan(_Closing):
         op: str = "sum",
         *,
         dtype: Any = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def barrier(self, group: Group, /, *, algorithm: str | None = None, after: Iterable[int] = ()) -> int: ...
+    def broadcast(
+        self,
+        group: Group,
+        /,
+        buffer: _Buffer,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def reduce_to_root(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: str = "sum",
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def allreduce(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: str = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def reduce_scatter(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: str = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def reduce_scatterv(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        recv: _Buffer | None,
+        counts: Iterable[int],
+        op: str = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def allgather(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def allgatherv(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer,
+        counts: Iterable[int],
+        offsets: Iterable[int] | None = None,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def gather(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def gatherv(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        counts: Iterable[int] | None = None,
+        offsets: Iterable[int] | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def scatter(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def scatterv(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer | None = None,
+        counts: Iterable[int] | None = None,
+        offsets: Iterable[int] | None = None,
+        root: int = 0,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def alltoall(
+        self,
+        group: Group,
+        /,
+        send: _Buffer | None,
+        recv: _Buffer,
+        *,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def alltoallv(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        send_counts: Iterable[int],
+        recv: _Buffer,
+        recv_counts: Iterable[int],
+        *,
+        send_offsets: Iterable[int] | None = None,
+        recv_offsets: Iterable[int] | None = None,
+        dtype: Any = None,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def scan(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: str = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
+        after: Iterable[int] = (),
+    ) -> int: ...
+    def exclusive_scan(
+        self,
+        group: Group,
+        /,
+        send: _Buffer,
+        recv: _Buffer | None = None,
+        op: str = "sum",
+        *,
+        dtype: Any = None,
+        repeatable: bool = False,
+        algorithm: str | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def atomic(

@@ -249,6 +249,127 @@ def check_devices(world):
         raise AssertionError("one buffer on a device, one on the host")
 
 
+class Held:
+    """An array at a place: of NumPy's, or Memory of an emulated device."""
+
+    def __init__(self, world, place, array):
+        self.world, self.array = world, array.copy()
+        self.buffer = self.array
+        if place != "host":
+            self.buffer = thalweg.Memory.allocate(world.context, array.nbytes, place=place)
+            thalweg.copy(world.context, self.buffer, self.array)
+
+    def check(self, expected):
+        if self.buffer is not self.array:
+            thalweg.copy(self.world.context, self.array, self.buffer)
+        np.testing.assert_array_equal(self.array, expected)
+
+
+def call_all(world, place, call):
+    """call(name, *arguments, **options) of every collective, with buffers of its own; gives what has to be in them then."""
+    me, size, dtype = world.rank, world.size, {"dtype": "int32"}
+    root = size - 1
+    wanted = []
+
+    def held(array, expected=None):
+        wanted.append((Held(world, place, array), array if expected is None else expected))
+        return wanted[-1][0].buffer
+
+    def empty(expected, here=True):
+        return held(
+            np.full(expected.size, 77, expected.dtype), expected if here else np.full(expected.size, 77, expected.dtype)
+        )
+
+    rows, whole = inputs(world, 37, "int32"), inputs(world, 5 * size, "int32", 1)
+    share = slice(5 * me, 5 * me + 5)
+    call("barrier")
+    call("broadcast", held(rows[me], rows[root]), root, **dtype)
+    call("allreduce", held(rows[me], fold("sum", rows)), **dtype)
+    call("allreduce", held(rows[me]), empty(fold("max", rows)), "max", repeatable=True, **dtype)
+    call("reduce_to_root", held(rows[me]), empty(fold("sum", rows), me == root), root=root, **dtype)
+    call("reduce_scatter", held(whole[me]), empty(fold("sum", whole)[share]), **dtype)
+    call("allgather", held(rows[me]), empty(rows.reshape(-1)), **dtype)
+    call("gather", held(rows[me]), empty(rows.reshape(-1), me == 0), **dtype)
+    call("scatter", held(whole[me]), empty(whole[0][share]), **dtype)
+    call("alltoall", held(whole[me]), empty(whole[:, share].reshape(-1)), **dtype)
+    call("scan", held(rows[me]), empty(fold("sum", rows[: me + 1])), **dtype)
+    call("exclusive_scan", held(rows[me]), empty(fold("sum", rows[:me]) if me else np.full(37, 77, "int32")), **dtype)
+    counts = [2 + rank for rank in range(size)]
+    begins = [sum(counts[:rank]) for rank in range(size)]
+    mine = slice(begins[me], begins[me] + counts[me])
+    many = inputs(world, sum(counts), "int32", 2)
+    own, joined = many[me][mine], np.concatenate([many[rank][begins[rank] :][: counts[rank]] for rank in range(size)])
+    call("reduce_scatterv", held(many[me]), empty(fold("sum", many)[mine]), counts, **dtype)
+    call("allgatherv", held(own), empty(joined), counts, begins, **dtype)
+    call("gatherv", held(own), empty(joined, me == 0), counts, **dtype)
+    call("scatterv", held(many[me]), empty(many[0][mine]), counts, **dtype)
+    call("alltoallv", held(many[me]), counts, empty(many[:, mine].reshape(-1)), [counts[me]] * size, **dtype)
+    return wanted
+
+
+def check_queues(world):
+    for place in ("host", f"emulated:{world.rank % 2}"):
+        group = world.duplicate()  # whose first call decides how its collectives on queues go
+        with thalweg.Queue(world.context, place) as queue:
+
+            def call(name, *arguments, on=(queue, group), **options):
+                assert getattr(thalweg, name + "_on")(*on, *arguments, **options) is None
+
+            wanted = call_all(world, place, call)
+            queue.synchronize()
+            for held, expected in wanted:
+                held.check(expected)
+            raised(thalweg.InvalidError, "timeout_ns", thalweg.barrier_on, queue, group, timeout=1)
+            raised(thalweg.InvalidError, "steps of a plan", thalweg.barrier_on, queue, group, after=[0])
+            raised(thalweg.Unsupported, "progress", thalweg.allreduce_on, queue, group, np.ones(3), op=lambda a, b: a + b)
+            raised(thalweg.InvalidError, "elements", thalweg.allreduce_on, queue, group, np.ones(3), np.ones(4))
+            raised(TypeError, "positional", thalweg.barrier_on)
+            raised(TypeError, "group", thalweg.barrier_on, queue, queue)
+            world.barrier()
+        group.close()
+
+
+def check_captured(world):
+    place = f"emulated:{world.rank % 2}"
+    rows = inputs(world, 501, "float32")
+    mine, got = (Held(world, place, array) for array in (rows[world.rank], np.zeros(501, "float32")))
+    with thalweg.Queue(world.context, place) as queue:
+        thalweg.allreduce_on(queue, world, mine.buffer, got.buffer, dtype="float32")  # prepares
+        queue.begin_capture()
+        thalweg.allreduce_on(queue, world, mine.buffer, got.buffer, dtype="float32")
+        graph = queue.end_capture()
+        for _ in range(3):
+            graph.launch(queue)
+        queue.synchronize()
+        got.check(fold("sum", rows))
+        world.barrier()
+        graph.close()
+
+
+def check_plans(world):
+    for place in ("host", f"emulated:{world.rank % 2}"):
+        with thalweg.Plan(world.context, place=place) as plan, thalweg.Queue(world.context, place) as queue:
+            steps = []
+
+            def call(name, *arguments, to=(plan, steps), **options):
+                to[1].append(getattr(to[0], name)(world, *arguments, after=to[1][-1:], **options))
+
+            wanted = call_all(world, place, call)
+            assert steps == sorted(set(steps))
+            raised(thalweg.InvalidError, "time", plan.barrier, world, timeout=1)
+            raised(thalweg.InvalidError, "", plan.barrier, world, after=[9999])
+            plan.prepare(20)
+            raised(thalweg.InvalidError, "part of", plan.update, steps[2], np.zeros(37, "int32"))
+            plan.run(20)
+            for held, expected in wanted[3:]:
+                held.check(expected)
+            plan.trigger(queue)
+            queue.synchronize()
+            for held, expected in wanted[3:]:
+                held.check(expected)
+            world.barrier()
+
+
 def check_requests(world):
     rows = [inputs(world, 999, "int64", seed) for seed in range(8)]
     got = [np.zeros(999, "int64") for _ in rows]

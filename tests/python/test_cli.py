@@ -170,6 +170,30 @@ def test_explain_of_a_collective(library):
     assert done.returncode == 1 and "no algorithm none" in done.stderr
 
 
+def test_explain_of_a_collective_on_a_queue_and_in_a_plan(library):
+    def run(*arguments):
+        command = [*COMMAND, "explain", "allreduce", "--size", "4K", "-n", "2", *arguments]
+        environment = {**os.environ, "THALWEG_EMULATED": "devices=2"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+
+    text = run("--trigger", "queue", "--place", "emulated").stdout
+    lines = text.splitlines()
+    assert lines[0] == "allreduce: 1024 elements of 4 bytes, 2 ranks, on a queue of emulated:0"
+    (ll,) = (line for line in lines if line.split()[:2] == ["*", "ll"])
+    assert ll.endswith(" us")
+    assert any(line.split()[0] == "simple" and line.endswith(" us") for line in lines)
+    assert any(line.split()[0] == "ring" and line.endswith("us  one kernel does it in fewer hops") for line in lines)
+    assert lines[-1] == "chosen: ll, one kernel on each device"
+    text = run("--trigger", "graph", "--place", "emulated", "--algorithm", "ring").stdout
+    assert "chosen: ring; rank 0 does:\n0 " in text
+    text = run("--trigger", "queue").stdout
+    assert "no kernels: rank 0 calls on a queue of the host" in text and "chosen: " in text
+    text = run("--trigger", "plan", "--json").stdout
+    assert "2 ranks, in a plan\n" in json.loads(text)["explanation"] and json.loads(text)["trigger"] == "plan"
+    assert "emulated:7" in run("--trigger", "queue", "--place", "emulated:7").stderr
+    assert "--place is of" in run("--place", "emulated").stderr
+
+
 def test_tune_is_used_and_can_be_switched_off(library, tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "THALWEG_COSTS": ""}
 

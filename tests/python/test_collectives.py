@@ -57,6 +57,15 @@ def test_memory_of_devices():
     run(3, "devices")
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_on_queues_and_in_plans(ranks):
+    run(ranks, "queues", "plans")
+
+
+def test_captured():
+    run(2, "captured")
+
+
 def test_requests_and_coroutines():
     run(3, "requests", "coroutines")
 

@@ -23,13 +23,9 @@ GIVEN = "returned"
 REDUCTIONS = ["reduce", "allreduce", "reduce_scatter", "reduce_scatterv", "scan", "exclusive_scan"]
 EXCHANGES = ["allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv"]
 COLLECTIVES = ["barrier", "broadcast", *REDUCTIONS, *EXCHANGES]
-PLANNED = "collectives in plans and on queues are C's alone (docs/support.md)"
+PLANNED = [f"tw_plan_{name}" for name in COLLECTIVES if name != "reduce"] + ["tw_plan_reduce_to_root"]
+ENQUEUED = [f"tw_{name}_on" for name in COLLECTIVES if name != "reduce"] + ["tw_reduce_to_root_on"]
 NOT_IN_PYTHON = {
-    **{
-        name: PLANNED
-        for one in ["reduce_to_root", *(each for each in COLLECTIVES if each != "reduce")]
-        for name in (f"tw_plan_{one}", f"tw_{one}_on")
-    },
     "tw_version": "thalweg.__version__",
     "tw_version_string": "thalweg.__version__",
     "tw_last_error": "the exception's text",
@@ -129,16 +125,19 @@ ARGUMENTS = {
     "tw_window_remote": {"remote": None},
     "tw_window_bind": {"bound": None},
     **{f"tw_{name}": {"count": None, "type": "dtype"} for name in COLLECTIVES},  # counts are of the buffers
-    "tw_gatherv": {"send_count": None, "type": "dtype"},
-    "tw_scatterv": {"recv_count": None, "type": "dtype"},
+    **{name: {"count": None, "type": "dtype"} for name in [*PLANNED, *ENQUEUED]},
+    **{name: {"send_count": None, "type": "dtype"} for name in ["tw_gatherv", "tw_gatherv_on", "tw_plan_gatherv"]},
+    **{name: {"recv_count": None, "type": "dtype"} for name in ["tw_scatterv", "tw_scatterv_on", "tw_plan_scatterv"]},
     "tw_group_endpoint": {"endpoint": None},
     "tw_group_explain": {"type": "dtype", "buffer": None, "size": None},
+    "tw_group_explain_on": {"queue": "on", "type": "dtype", "buffer": None, "size": None},
     "tw_group_exchange": {"group": None, "values": None},
     "tw_group_lost": {"ranks": None, "count": None},
 }
 # Where the functions are.
 CALLS = {
     **{f"tw_{name}": [f"Group.{name}", f"Group.i{name}"] for name in COLLECTIVES},
+    "tw_group_explain_on": ["Group.explain"],
     "tw_blocks_create": ["Blocks"],
     "tw_blocks_count": ["Blocks.__len__"],
     "tw_blocks_length": ["Blocks.length"],
@@ -246,6 +245,9 @@ STEPS = ["tw_plan_send", "tw_plan_recv", "tw_plan_put", "tw_plan_get"]
 QUEUED = ["tw_send_on", "tw_recv_on", "tw_put_on", "tw_get_on"]
 BLOCKS = ["tw_put_blocks", "tw_get_blocks"]
 OF_REDUCTIONS = [f"tw_{name}" for name in REDUCTIONS]
+PLANNED_REDUCTIONS = [
+    form.format("reduce_to_root" if name == "reduce" else name) for name in REDUCTIONS for form in ("tw_plan_{}", "tw_{}_on")
+]
 # Fields of option structs: the parameter, and the functions where they mean something; None: Python has it in another way.
 OPTIONS = {
     "tw_op_options": {
@@ -294,12 +296,12 @@ OPTIONS = {
         "done_value": None,
     },
     "tw_collective_options": {
-        "flags": ("repeatable", OF_REDUCTIONS),  # TW_COLLECTIVE_REPEATABLE
+        "flags": ("repeatable", [*OF_REDUCTIONS, *PLANNED_REDUCTIONS]),  # TW_COLLECTIVE_REPEATABLE
         "commutative": ("commutative", OF_REDUCTIONS),
         "scale": ("scale", OF_REDUCTIONS),
         "reduce": ("op", OF_REDUCTIONS),
         "reduce_arg": None,  # of a closure
-        "after_steps": None,  # PLANNED
+        "after_steps": ("after", PLANNED),
         "after_count": None,
         "timeout_ns": ("timeout", [f"tw_{name}" for name in COLLECTIVES]),
         "callback": None,  # WAITS

@@ -16,10 +16,12 @@ from .sizes import parse_size
 
 HELP = """Explains the route of one operation between two processes of this machine: every candidate protocol, its
 predicted cost, and why the losers lost. Starts the second process itself. Of a collective: every algorithm with the time that
-is predicted for it among -n ranks of this machine, and what rank 0 does by the one that is taken.
+is predicted for it among -n ranks of this machine, and what rank 0 does by the one that is taken; with --trigger of one on a
+queue, or in a plan, by devices that --place names.
 
 Examples: [bold]thalweg explain send 64K[/bold], [bold]thalweg explain put 1M --transport tcp[/bold],
-[bold]thalweg explain send 1M --measure[/bold], [bold]thalweg explain allreduce --size 1M -n 8[/bold]."""
+[bold]thalweg explain send 1M --measure[/bold], [bold]thalweg explain allreduce --size 1M -n 8[/bold],
+[bold]thalweg explain allreduce --size 64K -n 4 --trigger queue --place cuda[/bold]."""
 
 
 class Verb(str, enum.Enum):
@@ -34,6 +36,12 @@ class Verb(str, enum.Enum):
 
 
 POINT_TO_POINT = {"send", "put", "get", "am", "bytes", "atomic", "put_blocks", "get_blocks"}
+
+
+class Trigger(str, enum.Enum):
+    """What starts a collective: its own call, a prepared plan by the host, a queue, a graph of it, a plan on a queue."""
+
+    call, host, queue, graph, plan = "call", "host", "queue", "graph", "plan"
 
 
 class Transport(str, enum.Enum):
@@ -57,6 +65,12 @@ def explain(
     ranks: Annotated[int, typer.Option("-n", "--count", min=1, max=4096, help="Ranks of a collective.")] = 2,
     algorithm: Annotated[str | None, typer.Option(help="Of a collective: the schedule by this one.")] = None,
     repeatable: Annotated[bool, typer.Option(help="Of a collective: where the same input has to give the same bits.")] = False,
+    trigger: Annotated[
+        Trigger, typer.Option(help="Of a collective: its own call; on a queue, or captured by a graph; in a plan (host, plan).")
+    ] = Trigger.call,
+    place: Annotated[
+        str, typer.Option(help="Of --trigger: host, cuda:N, emulated:N; without a number the rank's own device.")
+    ] = "host",
     transport: Annotated[Transport, typer.Option(help="Only this transport; auto: the cheapest reachable.")] = Transport.auto,
     measure: Annotated[
         bool, typer.Option(help="Runs every possible way by force, and the choice, and says what they took.")
@@ -67,8 +81,11 @@ def explain(
     try:
         length = length_of(verb, size, named_size)
         if verb.value not in POINT_TO_POINT:
-            explain_collective(verb, length, ranks, transport, {"algorithm": algorithm, "repeatable": repeatable}, json)
+            options = {"algorithm": algorithm, "repeatable": repeatable}
+            explain_collective(verb, length, (ranks, transport, trigger, place), options, json)
             return
+        if trigger is not Trigger.call:
+            raise ValueError(f"--trigger is of collectives: {verb.value} is none")
         used, texts = ask_many(verb.value, [length], None if transport is Transport.auto else transport.value)
         text = texts[length]
         measured = measured_ways(verb.value, used, length) if measure else []
@@ -93,16 +110,21 @@ def length_of(verb: Verb, size: str | None, named: str | None) -> int:
 
 
 def explain_collective(
-    verb: Verb, length: int, ranks: int, transport: Transport, options: dict[str, object], json: bool
+    verb: Verb, length: int, among: tuple[int, Transport, Trigger, str], options: dict[str, object], json: bool
 ) -> None:
-    """Prints tw_group_explain of a group that is made for it."""
-    from .explain_group import explain_group
+    """Prints tw_group_explain, or tw_group_explain_on, of a group that is made for it."""
+    from .explain_group import Ranks, explain_group
 
+    ranks, transport, trigger, place = among
     if transport is Transport.self:
         raise ValueError("a collective has several processes: --transport shm or tcp")
-    text = explain_group(verb.value, length, ranks, None if transport is Transport.auto else transport.value, options)
+    if trigger is Trigger.call and place != "host":
+        raise ValueError("--place is of --trigger queue, graph, host or plan: a call's buffers are not asked for")
+    group = Ranks(ranks, None if transport is Transport.auto else transport.value, trigger.value, place)
+    text = explain_group(verb.value, length, group, options)
     if json:
-        typer.echo(json_module.dumps({"verb": verb.value, "size": length, "ranks": ranks, "explanation": text}))
+        answer = {"verb": verb.value, "size": length, "ranks": ranks, "trigger": trigger.value, "explanation": text}
+        typer.echo(json_module.dumps(answer))
     else:
         typer.echo(text.rstrip("\n"))
 

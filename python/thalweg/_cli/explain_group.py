@@ -3,30 +3,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import multiprocessing
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 from . import native
 
 ELEMENT = 4  # bytes: float32
 _BY_RANK = {"reduce_scatter", "allgather", "gather", "scatter", "alltoall"}  # the longer buffer has a block for each rank
+QUEUED = {"queue", "graph"}
 
 
-def explain_group(collective: str, size: int, ranks: int, transport: str | None, options: dict[str, Any]) -> str:
-    """Group.explain among so many ranks, for float32 in a buffer of `size` bytes: a rank's longer one."""
-    count = max(1, size // ELEMENT // (ranks if collective in _BY_RANK else 1))
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """Who they are, and what starts their collective where: "call", "host", "queue", "graph" or "plan"."""
+
+    count: int
+    transport: str | None
+    trigger: str
+    place: str
+
+    def place_of(self, rank: int) -> str:
+        """A device without a number is the rank's own."""
+        return self.place if self.place == "host" or ":" in self.place else f"{self.place}:{rank}"
+
+
+def explain_group(collective: str, size: int, ranks: Ranks, options: dict[str, Any]) -> str:
+    """Group.explain among the ranks, for float32 in a buffer of `size` bytes: a rank's longer one."""
+    count = max(1, size // ELEMENT // (ranks.count if collective in _BY_RANK else 1))
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="thalweg-explain-") as folder:
         store = f"file:{pathlib.Path(folder) / 'store'}"
-        others = [spawn.Process(target=other, args=(store, rank, ranks, transport), daemon=True) for rank in range(1, ranks)]
+        others = [spawn.Process(target=other, args=(store, rank, ranks), daemon=True) for rank in range(1, ranks.count)]
         for process in others:
             process.start()
         try:
-            with world_of(store, 0, ranks, transport) as world:
-                world.barrier()  # after which the ranks know whether all map each other's memory
-                text = explain_in(world, collective, count, options)
+            with world_of(store, 0, ranks) as world:
+                text = explain_in(world, ranks, collective, count, options)
                 world.barrier()
             if isinstance(text, native.NativeError):
                 raise text
@@ -38,29 +55,57 @@ def explain_group(collective: str, size: int, ranks: int, transport: str | None,
                     process.kill()
 
 
-def world_of(store: str, rank: int, ranks: int, transport: str | None) -> Any:
+def world_of(store: str, rank: int, ranks: Ranks) -> Any:
     """The group; NativeError with the library's words."""
     import thalweg
     from thalweg import errors
 
+    transports = ranks.transport and f"self,{ranks.transport}"
     try:
-        return thalweg.init(store=store, rank=rank, count=ranks, transports=transport and f"self,{transport}", timeout=30)
+        return thalweg.init(store=store, rank=rank, count=ranks.count, transports=transports, timeout=30)
     except errors.ThalwegError as error:
         raise native.NativeError(str(error)) from None
 
 
-def explain_in(world: Any, collective: str, count: int, options: dict[str, Any]) -> str | native.NativeError:
+@contextlib.contextmanager
+def ready(world: Any, ranks: Ranks) -> Iterator[Any]:
+    """Gives `on` of Group.explain once the ranks know what their collectives may take. NativeError: one has no such place."""
+    import thalweg
+    from thalweg import errors
+
+    with contextlib.ExitStack() as stack:
+        on, why = None, ""
+        try:
+            if ranks.trigger in QUEUED:
+                on = stack.enter_context(thalweg.Queue(world.context, ranks.place_of(world.rank)))
+            elif ranks.trigger != "call":
+                on = stack.enter_context(thalweg.Plan(world.context, place=ranks.place_of(world.rank)))
+        except errors.ThalwegError as error:
+            why = f"rank {world.rank}: {error}"
+        failed = bytearray([bool(why)])
+        world.allreduce(failed, op="max", dtype="uint8")  # after which the ranks know whether all map each other's memory
+        if failed[0]:
+            raise native.NativeError(why or f"{ranks.place} is not there for all {ranks.count} ranks")
+        if ranks.trigger in QUEUED:
+            thalweg.barrier_on(on, world)
+            on.synchronize()
+        yield on
+
+
+def explain_in(world: Any, ranks: Ranks, collective: str, count: int, options: dict[str, Any]) -> str | native.NativeError:
     """The text, or what is wrong with the options: the other ranks wait for the barrier either way."""
     from thalweg import errors
 
     try:
-        return world.explain(collective, count, dtype="float32", **options)
-    except errors.ThalwegError as error:
+        with ready(world, ranks) as on:
+            return world.explain(collective, count, dtype="float32", on=on, **options)
+    except (errors.ThalwegError, native.NativeError) as error:
         return native.NativeError(str(error))
 
 
-def other(store: str, rank: int, ranks: int, transport: str | None) -> None:
+def other(store: str, rank: int, ranks: Ranks) -> None:
     """One of the other processes."""
-    with world_of(store, rank, ranks, transport) as world:
-        world.barrier()
+    with world_of(store, rank, ranks) as world:
+        with contextlib.suppress(native.NativeError), ready(world, ranks):
+            pass
         world.barrier()
