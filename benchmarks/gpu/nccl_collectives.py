@@ -4,7 +4,9 @@
 100 or 20 in a graph, whichever is faster (of more than 1 MiB: 20), launched three times.
 
 usage: nccl_collectives.py [RANKS]
-       nccl_collectives.py --table FOLDER   both results, as run.sh leaves them, side by side
+       nccl_collectives.py --table FOLDER            both results, as run.sh leaves them, side by side
+       nccl_collectives.py --dispatch [RANKS]        thalweg-gpu-dispatch's: 10 in a graph, counts that the host knows
+       nccl_collectives.py --dispatch-table FOLDER
 """
 
 import json
@@ -14,6 +16,8 @@ import sys
 import time
 
 LAUNCHES, TIMES = 3, 12
+EXPERTS, TOP, ROW = 256, 8, 7168
+MASK = (1 << 64) - 1
 
 
 def call(kind, send, recv, size):
@@ -36,20 +40,24 @@ def timed(kind, nbytes, size):
 
     send = torch.ones(nbytes // 4, device="cuda")
     recv = torch.zeros_like(send)
-    for _ in range(5):
+
+    def once():
         call(kind, send, recv, size)
+
+    for _ in range(5):
+        once()
     torch.cuda.synchronize()
-    return min(replayed(kind, send, recv, size, in_graph) for in_graph in ((100, 20) if nbytes <= 1 << 20 else (20,)))
+    return min(replayed(once, in_graph) for in_graph in ((100, 20) if nbytes <= 1 << 20 else (20,)))
 
 
-def replayed(kind, send, recv, size, in_graph):
+def replayed(once, in_graph):
     import torch
     import torch.distributed as dist
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(in_graph):
-            call(kind, send, recv, size)
+            once()
     times = []
     for k in range(-2, TIMES):
         dist.barrier()
@@ -65,14 +73,19 @@ def replayed(kind, send, recv, size, in_graph):
     return most[len(times) // 2].item()
 
 
-def work(rank, size):
+def join(rank, size):
+    """The version of NCCL."""
     import torch
     import torch.distributed as dist
 
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", NCCL_NVLS_ENABLE="0")
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=size)
-    version = ".".join(map(str, torch.cuda.nccl.version()))
+    return ".".join(map(str, torch.cuda.nccl.version()))
+
+
+def work(rank, size):
+    version = join(rank, size)
     for kind in ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast"):
         for nbytes in (8, 4096, *(1 << k for k in range(14, 29, 2))):
             if nbytes < 64 and kind not in ("allreduce", "broadcast"):
@@ -83,6 +96,53 @@ def work(rank, size):
                     json.dumps({"collective": kind, "nccl": version, "ranks": size, "bytes": nbytes, "us": round(us, 2)}),
                     flush=True,
                 )
+    os._exit(0)
+
+
+def mixed(x):
+    """As in dispatch.cpp."""
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & MASK
+    return x ^ x >> 31
+
+
+def routed(tokens, size):
+    """Rows of each rank to each: a token once to each rank that has one of its experts."""
+    counts = [[0] * size for _ in range(size)]
+    for rank in range(size):
+        for token in range(rank * tokens, (rank + 1) * tokens):
+            drawn, i = set(), 0
+            while len(drawn) < TOP:
+                i += 1
+                drawn.add(mixed(token * 1024 + i) % EXPERTS)
+            for to in {expert * size // EXPERTS for expert in drawn}:
+                counts[rank][to] += 1
+    return counts
+
+
+def work_dispatch(rank, size):
+    import torch
+    import torch.distributed as dist
+
+    version = join(rank, size)
+    for tokens in (128, 4096):
+        counts = routed(tokens, size)
+        out, back = counts[rank], [counts[other][rank] for other in range(size)]
+        for kind, sends, receives in (("dispatch", out, back), ("combine", back, out)):
+            send = torch.ones(sum(sends), ROW, dtype=torch.bfloat16, device="cuda")
+            recv = torch.zeros(sum(receives), ROW, dtype=torch.bfloat16, device="cuda")
+
+            def once(recv=recv, send=send, receives=receives, sends=sends):
+                dist.all_to_all_single(recv, send, receives, sends)
+
+            for _ in range(5):
+                once()
+            torch.cuda.synchronize()
+            us = replayed(once, 10)
+            nbytes = sum(map(sum, counts)) * ROW * 2 // size
+            line = {"collective": kind, "nccl": version, "tokens": tokens, "ranks": size, "bytes": nbytes, "us": round(us, 2)}
+            if rank == 0:
+                print(json.dumps(line), flush=True)
     os._exit(0)
 
 
@@ -104,13 +164,27 @@ def table(folder):
         print(f"{kind:14} {nbytes:10} {' '.join(cells)} {ratio} {' '.join(rest)}")
 
 
+def dispatch_table(folder):
+    nccl = {(one["collective"], one["tokens"], one["bytes"]): one["us"] for one in lines_of(folder / "nccl-dispatch.jsonl")}
+    print(f"{'':10} {'tokens':>7} {'bytes':>11} {'NCCL us':>10} {'us':>10} {'ratio':>6} {'GB/s':>7}  (GB/s: own rows too)")
+    for one in lines_of(folder / "dispatch.jsonl"):
+        peer = nccl.get((one["collective"], one["tokens"], one["bytes"]))
+        theirs = f"{peer:10.2f}" if peer else " " * 10
+        ratio = f"{one['us'] / peer:6.2f}" if peer else " " * 6
+        speed = one["bytes"] / one["us"] / 1e3
+        print(f"{one['collective']:10} {one['tokens']:7} {one['bytes']:11} {theirs} {one['us']:10.2f} {ratio} {speed:7.1f}")
+
+
 def main():
-    if sys.argv[1:2] == ["--table"]:
-        return table(pathlib.Path(sys.argv[2]))
+    tables = {"--table": table, "--dispatch-table": dispatch_table}
+    if sys.argv[1:2] and sys.argv[1] in tables:
+        return tables[sys.argv[1]](pathlib.Path(sys.argv[2]))
     import torch.multiprocessing as mp
 
-    ranks = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    mp.spawn(work, args=(ranks,), nprocs=ranks)
+    dispatch = sys.argv[1:2] == ["--dispatch"]
+    given = sys.argv[2:] if dispatch else sys.argv[1:]
+    ranks = int(given[0]) if given else 2
+    mp.spawn(work_dispatch if dispatch else work, args=(ranks,), nprocs=ranks)
 
 
 if __name__ == "__main__":

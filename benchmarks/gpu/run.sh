@@ -12,6 +12,8 @@
 #   programs     programs of queues beside kernels for one purpose and NCCL, and plans of two processes (100 s):
 #                gpu-programs.json, programs.log, planned.jsonl
 #   collectives  captured collectives on queues of all GPUs beside NCCL (80 s): collectives.jsonl, nccl-collectives.jsonl
+#   dispatch     dispatch and combine of a mixture of experts, counts in device memory, beside NCCL's, which the host knows (60 s):
+#                dispatch.jsonl, nccl-dispatch.jsonl
 #   persistent   small messages and puts without and with a persistent copy kernel, taking turns (30 s): persistent.jsonl
 #   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
 #                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
@@ -30,7 +32,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | collectives | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | collectives | dispatch | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -182,6 +184,14 @@ collectives() {
   timeout 120 ./thalweg-gpu-collectives $((gpus > 1 ? gpus : 2)) "$device" chosen,ll,simple >"$out/collectives.jsonl" || failed=1
   [ "$device" != cuda ] || timeout 100 python3 nccl_collectives.py "$gpus" >"$out/nccl-collectives.jsonl" 2>"$out/nccl-collectives.log" || failed=1
   python3 nccl_collectives.py --table "$out" | tee "$out/collectives.log"
+  return $failed
+}
+
+dispatch() {
+  local failed=0 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+  timeout 120 ./thalweg-gpu-dispatch $((gpus > 1 ? gpus : 2)) "$device" >"$out/dispatch.jsonl" || failed=1
+  [ "$device" != cuda ] || timeout 100 python3 nccl_collectives.py --dispatch "$gpus" >"$out/nccl-dispatch.jsonl" 2>"$out/nccl-dispatch.log" || failed=1
+  python3 nccl_collectives.py --dispatch-table "$out" | tee "$out/dispatch.log"
   return $failed
 }
 

@@ -119,6 +119,25 @@ template <detail::Elements S, detail::Elements R>
   return detail::alltoallv(detail::Called{request}, group, send, send_counts, recv, recv_counts, send_offsets, recv_offsets,
                            options);
 }
+/// tw_alltoallv_counted_on: counts and offsets are rows of `row` elements, in memory that the queue's device reads; of every type.
+template <std::ranges::contiguous_range S, std::ranges::contiguous_range R>
+[[nodiscard]] tw_status alltoallv_counted_on(tw_queue* queue, tw_group* group, const S& send,
+                                             std::span<const uint64_t> send_counts, R&& recv, std::span<uint64_t> recv_counts,
+                                             size_t row, std::span<const uint64_t> send_offsets = {},
+                                             std::span<const uint64_t> recv_offsets = {},
+                                             const tw_collective_options* options = nullptr) noexcept {
+  using Sent = std::ranges::range_value_t<S>;
+  static_assert(std::is_same_v<Sent, std::remove_cv_t<std::ranges::range_value_t<R>>> && std::is_trivially_copyable_v<Sent>,
+                "what is sent and what is received have different types");
+  const size_t ranks = tw_group_size(group);
+  const auto whole = [ranks](std::span<const uint64_t> offsets) { return offsets.empty() || offsets.size() == ranks; };
+  if (row == 0 || send_counts.size() != ranks || recv_counts.size() != ranks || !whole(send_offsets) || !whole(recv_offsets))
+    return TW_ERR_INVALID;
+  return tw_alltoallv_counted_on(
+      queue, group, std::ranges::data(send), send_counts.data(), send_offsets.empty() ? nullptr : send_offsets.data(),
+      std::ranges::size(send) / row, std::ranges::data(recv), recv_counts.data(),
+      recv_offsets.empty() ? nullptr : recv_offsets.data(), std::ranges::size(recv) / row, row * sizeof(Sent), options);
+}
 /// tw_group_explain.
 [[nodiscard]] inline std::string explain(tw_group* group, const char* collective, size_t count, uint32_t type = TW_TYPE_FLOAT32,
                                          const tw_collective_options* options = nullptr) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: single collectives on a queue.
 #include "collectives/calls.hpp"
+#include "collectives/counted.hpp"
 #include "collectives/planned.hpp"
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
@@ -12,16 +13,23 @@ namespace {
 
 constexpr tw_collective_options kDefaults = TW_COLLECTIVE_OPTIONS_INIT;
 
-template <class Fill>
-Status run_on(tw_queue* queue, tw_group* group, const tw_collective_options* given, Fill fill) {
+template <class Begin>
+Status enter_on(tw_queue* queue, tw_group* group, const tw_collective_options* given, Begin begin) {
   if (Status s = check(queue); is_error(s)) return s;
   if (Status s = check(group); is_error(s)) return s;
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_collective_options> options(given, kDefaults);
-  Call call;
-  if (Status s = fill(call); is_error(s)) return s;
-  return call_on(*queue, *group, call, *options);
+  return begin(*options);
+}
+
+template <class Fill>
+Status run_on(tw_queue* queue, tw_group* group, const tw_collective_options* given, Fill fill) {
+  return enter_on(queue, group, given, [&](const tw_collective_options& options) {
+    Call call;
+    if (Status s = fill(call); is_error(s)) return s;
+    return call_on(*queue, *group, call, options);
+  });
 }
 
 }  // namespace
@@ -147,6 +155,16 @@ tw_status tw_exclusive_scan_on(tw_queue* queue, tw_group* group, const void* sen
     call = scan_call({send, recv, count, type, op}, true);
     return Status{TW_OK};
   });
+}
+
+tw_status tw_alltoallv_counted_on(tw_queue* queue, tw_group* group, const void* send, const uint64_t* send_counts,
+                                  const uint64_t* send_offsets, size_t send_capacity, void* recv, uint64_t* recv_counts,
+                                  const uint64_t* recv_offsets, size_t recv_capacity, size_t row_bytes,
+                                  const tw_collective_options* options) {
+  const CountedCall call{send,        send_counts,  send_offsets,  send_capacity, recv,
+                         recv_counts, recv_offsets, recv_capacity, row_bytes};
+  return enter_on(queue, group, options,
+                  [&](const tw_collective_options& given) { return counted_on(*queue, *group, call, given); });
 }
 
 }  // extern "C"

@@ -230,12 +230,25 @@ void DeviceArea::fail(Status status, const std::string& why) {
   why_ = "the group's collectives on queues have failed: " + why;
 }
 
+void DeviceArea::set_areas(device::Exchange* what) const {
+  what->rank = rank_;
+  what->size = size_;
+  what->room_blocks = blocks_;
+  what->piece = piece_;
+  for (uint32_t i = 0; i < std::min(size_, device::kFirstAreas); ++i)
+    what->areas[i] = reinterpret_cast<uint64_t>(view_.first_bases[i]);
+  what->more_areas = reinterpret_cast<const device::u64*>(view_.bases);
+}
+
+void DeviceArea::fill_counted(ExchangeStep* out) const {
+  set_areas(&out->what);
+  out->blocks = blocks_;
+  out->what.threads = kThreads;
+}
+
 void DeviceArea::fill(uint64_t bytes, bool rooted, ExchangeStep* out) const {
   device::Exchange& what = out->what;
-  what.rank = rank_;
-  what.size = size_;
-  what.room_blocks = blocks_;
-  what.piece = piece_;
+  set_areas(&what);
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
   const uint32_t few = std::min(blocks_, device::kUnitBlocks);
   const bool one_each = bytes <= uint64_t{few} * kThreads * device::kUnitBytes;
@@ -245,9 +258,6 @@ void DeviceArea::fill(uint64_t bytes, bool rooted, ExchangeStep* out) const {
   out->blocks = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil((bytes + share - 1) / share), 1, most));
   const uint64_t words = (bytes / out->blocks + threads_bytes - 1) / threads_bytes;
   what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words), 32, kThreads));
-  for (uint32_t i = 0; i < std::min(size_, device::kFirstAreas); ++i)
-    what.areas[i] = reinterpret_cast<uint64_t>(view_.first_bases[i]);
-  what.more_areas = reinterpret_cast<const device::u64*>(view_.bases);
 }
 
 Status DeviceArea::order(tw_queue& queue) {

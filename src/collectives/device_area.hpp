@@ -52,12 +52,15 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   void set_costs(CollectiveCosts* costs) const;
   /// What all ranks' kernels agree on: areas, and how many blocks of threads for so many bytes.
   void fill(uint64_t bytes, bool rooted, ExchangeStep* out) const;
+  /// The same where no rank knows how many: all blocks.
+  void fill_counted(ExchangeStep* out) const;
   /// Collectives of a group come one after the other: behind what another queue has of them. Captured ones keep the graph's order.
   Status order(tw_queue& queue);
   /// The group ends: nothing of it is under way.
   void end();
 
  private:
+  void set_areas(device::Exchange* what) const;
   Status make(uint32_t blocks);
   Status allocate();
   /// How long runs take here, where costs are measured at all.

@@ -196,20 +196,6 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
 
 // ------------------------------------------------------------------------------------------------ by kernels
 
-/// Of the group's first collective on queues: whether these are of devices that reach each other.
-Status find_device(tw_queue& queue, tw_group& group, const Call& call) {
-  if (queue.queue->capture_state() != CaptureState::none)
-    return fail(TW_ERR_INVALID,
-                "%s: the group's first collective on a queue cannot be captured: call it once before the capture", call.name);
-  Collectives* all = nullptr;
-  {
-    const Engine::Guard guard(*group.worker.engine);
-    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
-    if (Status s = all->check(); is_error(s)) return s;
-  }
-  return all->find_device(queue.executor);
-}
-
 /// The call as one step, where kernels do it.
 Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added) {
   std::shared_ptr<const ExchangeStep> exchange;
@@ -264,14 +250,26 @@ Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_
   return add(plan, group, call, options, nullptr, step);
 }
 
+Status find_device(tw_queue& queue, tw_group& group, const char* name) {
+  if (group.collectives != nullptr && group.collectives->device_tried()) return TW_OK;
+  if (queue.queue->capture_state() != CaptureState::none)
+    return fail(TW_ERR_INVALID,
+                "%s: the group's first collective on a queue cannot be captured: call it once before the capture", name);
+  Collectives* all = nullptr;
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
+    if (Status s = all->check(); is_error(s)) return s;
+  }
+  return all->find_device(queue.executor);
+}
+
 Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& options) {
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (options.after_count != 0)
     return fail(TW_ERR_INVALID, "%s: a queue keeps its order by itself: name no after_steps", call.name);
-  if (group.collectives == nullptr || !group.collectives->device_tried()) {
-    if (Status s = find_device(queue, group, call); is_error(s)) return s;
-  }
+  if (Status s = find_device(queue, group, call.name); is_error(s)) return s;
   std::string key = called_alike(group, call, options);
   const uint64_t first_channel = kOnQueue | channels(hash_of(key));
   key += '\0';

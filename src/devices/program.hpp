@@ -17,7 +17,7 @@
 #include <span>
 
 #include "base/status.hpp"
-#include "devices/program/exchange.hpp"
+#include "devices/program/exchange_counted.hpp"
 #include "devices/program/specialised.hpp"
 #include "thalweg/device/types.hpp"
 
@@ -57,6 +57,7 @@ struct ProgramRun {
   ProgramShape shape{};
   std::shared_ptr<Carrier> carrier;            // of runs by the host; null: nothing is rung for, or another thread handles it
   const device::Exchange* exchange = nullptr;  // of a program that is one; host memory, which the call reads and does not keep
+  const device::ExchangeCounts* counts = nullptr;  // the same, of one whose counts lie in device memory
 };
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.hpp"
-#include "devices/program/exchange.hpp"
+#include "devices/program/exchange_counted.hpp"
 
 namespace thalweg::impl {
 
@@ -30,6 +30,8 @@ constexpr uint64_t first_ranks(uint32_t count) { return count == 64 ? ~uint64_t{
 
 struct ExchangeStep {
   device::Exchange what{};
+  device::ExchangeCounts counts{};  // of an alltoallv whose counts lie in device memory
+  bool counted() const { return counts.send_counts != nullptr; }
   uint32_t blocks = 1;  // of threads; a power of two
   uint64_t input_bytes = 0, output_bytes = 0;
   std::shared_ptr<ExchangeArea> area;

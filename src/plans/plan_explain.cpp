@@ -24,8 +24,9 @@ std::string tables_of(const PlanStep& step, const Resolved& how) {
 }
 
 std::string kernel_of(const ExchangeStep& step) {
-  return std::string("one kernel on each device, protocol ") + (step.what.low_latency != 0 ? "LL, " : "Simple, ") +
-         std::to_string(step.blocks) + " blocks of " + std::to_string(step.what.threads) + " threads";
+  const char* const protocol = step.what.low_latency != 0 ? "LL, " : step.counted() ? "Simple, counts by device, " : "Simple, ";
+  return std::string("one kernel on each device, protocol ") + protocol + std::to_string(step.blocks) + " blocks of " +
+         std::to_string(step.what.threads) + " threads";
 }
 
 bool moves(const PlanStep& step) {

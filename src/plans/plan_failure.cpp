@@ -8,6 +8,26 @@
 using namespace thalweg::impl;
 namespace device = thalweg::device;
 
+namespace {
+
+/// Of an alltoallv whose counts lie in device memory: which one did not fit.
+std::string text_of_counts(const ExchangeStep& step, const device::Failure& failure) {
+  const std::string rank = "rank " + std::to_string(static_cast<uint32_t>(failure.found));
+  const std::string rows = std::to_string(failure.expected) + " rows";
+  switch (static_cast<device::CountedFault>(failure.found >> 32)) {
+    case device::CountedFault::sends:
+      return rows + " to " + rank + " end behind send_capacity, " + std::to_string(step.counts.send_capacity) +
+             " rows. Nothing was sent. Make another group";
+    case device::CountedFault::receives:
+      return rows + " from " + rank + " end behind recv_capacity, " + std::to_string(step.counts.recv_capacity) +
+             " rows. Nothing was stored. Make another group";
+    default:
+      return rank + " gave up, because counts did not fit, as its own error says. Make another group";
+  }
+}
+
+}  // namespace
+
 Status PlanFailure::allocate(Executor& executor, size_t steps) {
   executor_ = &executor;
   pinned_length_ = sizeof(device::Failure) + (1 + kProxiedWords * steps) * sizeof(uint64_t);
@@ -58,6 +78,8 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
   if (step.exchange != nullptr && code == TW_ERR_TIMED_OUT)
     return text + " of " + step.of + ": rank " + std::to_string(failure.found) + " did not come in time (run " +
            std::to_string(failure.expected) + "). Make another group";
+  if (step.exchange != nullptr && step.exchange->counted() && code == TW_ERR_TRUNCATED)
+    return text + " of " + step.of + ": " + text_of_counts(*step.exchange, failure);
   if (step.exchange != nullptr) return text + " of " + step.of + ": " + status_name(code);
   if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
   const bool waited = code == TW_ERR_TIMED_OUT;

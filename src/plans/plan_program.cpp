@@ -169,7 +169,10 @@ ProgramRun PlanProgram::run() const {
   run.placed = placed_;
   run.state = state_;
   run.shape = shape_;
-  if (list_[0].exchange != nullptr) run.exchange = &list_[0].exchange->what;
+  if (const ExchangeStep* const exchange = list_[0].exchange.get(); exchange != nullptr) {
+    run.exchange = &exchange->what;
+    if (exchange->counted()) run.counts = &exchange->counts;
+  }
   return run;
 }
 

@@ -156,6 +156,31 @@ Status ResolvedSteps::resolve_reduce(const PlanStep& step, Resolved& out) {
   return executor_->store(out.source_table, addresses.data(), bytes);
 }
 
+namespace {
+
+/// The arrays of counts and offsets: a word for each rank.
+Status admit_counts(Executor& by, const ExchangeStep& exchange) {
+  const device::ExchangeCounts& counts = exchange.counts;
+  const std::pair<const void*, const char*> all[] = {{counts.send_counts, "send_counts"},
+                                                     {counts.send_offsets, "send_offsets"},
+                                                     {counts.recv_counts, "recv_counts"},
+                                                     {counts.recv_offsets, "recv_offsets"}};
+  for (const auto& [array, name] : all) {
+    if (array == nullptr) continue;
+    Reaching how;
+    const Status status = by.admit(reinterpret_cast<uint64_t>(array), exchange.what.size * sizeof(device::u64), {}, &how);
+    if (!is_error(status)) continue;
+    const std::string why = last_error();
+    return fail(status,
+                "%s: %s; use memory of the device, pinned or library memory; or, on all ranks, tw_alltoallv_on with the "
+                "host's counts",
+                name, why.c_str());
+  }
+  return TW_OK;
+}
+
+}  // namespace
+
 Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
   const ExchangeStep& exchange = *step.exchange;
   if (Status s = exchange.area->check(); is_error(s)) return s;
@@ -163,14 +188,16 @@ Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
     return fail(TW_ERR_INVALID, "the group's kernels run on another device than %s", executor_->name().c_str());
   const std::pair<uint64_t, uint64_t> sides[] = {{exchange.what.input, exchange.input_bytes},
                                                  {exchange.what.output, exchange.output_bytes}};
+  if (exchange.counted()) {
+    if (Status s = admit_counts(*executor_, exchange); is_error(s)) return s;
+  }
   for (size_t i = 0; i < 2; ++i) {
     if (sides[i].second == 0) continue;
     const Status status = executor_->admit(sides[i].first, sides[i].second, {}, i == 0 ? &out.local : &out.target);
     if (!is_error(status)) continue;
     const std::string why = last_error();
-    return fail(status,
-                "%s; use memory of the device, pinned or library memory; or, on all ranks, name an algorithm of several steps",
-                why.c_str());
+    return fail(status, "%s; use memory of the device, pinned or library memory; or, on all ranks, %s", why.c_str(),
+                exchange.counted() ? "tw_alltoallv_on with the host's counts" : "name an algorithm of several steps");
   }
   return TW_OK;
 }

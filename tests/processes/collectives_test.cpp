@@ -62,6 +62,24 @@ bool sums_are_right(Rank& rank) {
   return true;
 }
 
+/// What a queue's call needs of memory that its device reads: numbers, and counts of rows to all ranks and from all.
+struct OnDevice {
+  explicit OnDevice(uint64_t* memory) : numbers(memory), counts(memory + 1'000) {}
+  tw_status fill(tw_context* context) const {
+    const std::vector<uint64_t> rows(kRanks, 150);
+    return tw_memory_copy(context, counts, rows.data(), kRanks * sizeof(uint64_t));
+  }
+  tw_status call(tw_queue* queue, tw_group* group, const char* algorithm) const {
+    if (strcmp(algorithm, "counted") == 0)
+      return tw_alltoallv_counted_on(queue, group, numbers, counts, nullptr, 500, numbers + 500, counts + kRanks, nullptr, 500,
+                                     sizeof(uint64_t), nullptr);
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.algorithm = algorithm;
+    return tw_allreduce_on(queue, group, TW_IN_PLACE, numbers, 1'000, TW_TYPE_INT64, TW_REDUCE_MAX, &options);
+  }
+  uint64_t *const numbers, *const counts;
+};
+
 /// The same on a queue, by kernels.
 tw_status until_it_fails_on_a_queue(Rank& rank, const char* algorithm) {
   const std::string place = "emulated:" + std::to_string(tw_group_rank(rank.group) % 2);
@@ -70,14 +88,14 @@ tw_status until_it_fails_on_a_queue(Rank& rank, const char* algorithm) {
   tw_memory* memory = nullptr;
   tw_queue* queue = nullptr;
   tw_context* const context = tw_group_context(rank.group);
-  tw_status status = tw_memory_allocate(context, 8'000, &where, &memory);
+  tw_status status = tw_memory_allocate(context, 8'000 + 2 * kRanks * sizeof(uint64_t), &where, &memory);
+  if (status != TW_OK) return status;
+  const OnDevice what(static_cast<uint64_t*>(tw_memory_address(memory)));
+  status = what.fill(context);
   if (status == TW_OK) status = tw_queue_create(context, place.c_str(), nullptr, &queue);
-  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
-  options.algorithm = algorithm;
   if (status == TW_OK) status = tw_barrier_on(queue, rank.group, nullptr);
   for (int i = 0; i < 1'000'000 && status == TW_OK; ++i) {
-    status = tw_allreduce_on(queue, rank.group, TW_IN_PLACE, tw_memory_address(memory), 1'000, TW_TYPE_INT64, TW_REDUCE_MAX,
-                             &options);
+    status = what.call(queue, rank.group, algorithm);
     if (status == TW_OK) status = tw_queue_synchronize(queue);
     if (status == TW_OK) status = tw_queue_check(queue);
   }
@@ -87,7 +105,7 @@ tw_status until_it_fails_on_a_queue(Rank& rank, const char* algorithm) {
 
 /// One collective after the other, of this kind, until one fails. Its status; TW_OK: none has, for long.
 tw_status until_it_fails(Rank& rank, uint32_t kind) {
-  if (kind >= 5) return until_it_fails_on_a_queue(rank, kind == 5 ? "ll" : "simple");
+  if (kind >= 5) return until_it_fails_on_a_queue(rank, kind == 5 ? "ll" : kind == 6 ? "simple" : "counted");
   std::vector<int64_t> in(60'000 * kRanks, 1), out(in.size());
   const size_t whole = in.size(), part = whole / kRanks;
   tw_status status = TW_OK;
@@ -129,7 +147,7 @@ const Role kMember("collectives member", [](Pipe& pipe) {
 using Place = std::tuple<const char*, uint32_t>;
 class CollectivesBetween : public testing::TestWithParam<Place> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, CollectivesBetween, testing::Combine(testing::Values("shm", "tcp"), testing::Range(0u, 5u)));
-INSTANTIATE_TEST_SUITE_P(OnQueues, CollectivesBetween, testing::Combine(testing::Values("shm"), testing::Values(5u, 6u)));
+INSTANTIATE_TEST_SUITE_P(OnQueues, CollectivesBetween, testing::Combine(testing::Values("shm"), testing::Values(5u, 6u, 7u)));
 
 TEST_P(CollectivesBetween, AKilledRankIsNamedToAll) {
   const auto [transport, kind] = GetParam();

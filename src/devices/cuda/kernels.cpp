@@ -48,6 +48,7 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_reduce_placed",
                                                                                      "thalweg_exchange_ll",
                                                                                      "thalweg_exchange_simple",
+                                                                                     "thalweg_exchange_counted",
                                                                                      "thalweg_persistent"};
 
 }  // namespace

@@ -57,6 +57,7 @@ enum class KernelName : uint8_t {
   reduce_placed,
   exchange_ll,  // programs that are an exchange
   exchange_simple,
+  exchange_counted,
   persistent,
   count_
 };

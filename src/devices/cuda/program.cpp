@@ -86,6 +86,9 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
                                              program.shape.blocks,
                                              0,
                                              *program.exchange};
+  if (program.counts != nullptr)
+    return launch_program(KernelName::exchange_counted, program.shape, false,
+                          kernels::CountedArguments{arguments, *program.counts});
   const bool low_latency = program.exchange->low_latency != 0;
   return launch_program(low_latency ? KernelName::exchange_ll : KernelName::exchange_simple, program.shape,
                         low_latency && program.shape.blocks <= kEarlyBlocks, arguments);

@@ -125,10 +125,14 @@ struct Baked {
     if (from.exchange == nullptr) return;
     exchange = *from.exchange;
     run.exchange = &exchange;
+    if (from.counts == nullptr) return;
+    counts = *from.counts;
+    run.counts = &counts;
   }
   const std::vector<device::Step> steps;
   const std::vector<uint32_t> after;
   device::Exchange exchange{};
+  device::ExchangeCounts counts{};
   ProgramRun run;
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "devices/program/exchange.hpp"
+#include "devices/program/exchange_counted.hpp"
 #include "devices/program/specialised.hpp"
 
 namespace thalweg::impl::kernels {
@@ -57,6 +57,11 @@ struct ExchangeArguments {
   device::Program program;
   unsigned blocks, reserved;
   device::Exchange exchange;
+};
+
+struct CountedArguments {
+  ExchangeArguments common;
+  device::ExchangeCounts counts;
 };
 
 /// With the steps: a launch brings them along faster than a kernel fetches them.

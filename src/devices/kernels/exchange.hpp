@@ -10,6 +10,7 @@ struct ThreadsOfBlock {
   THALWEG_DEVICE device::u32 rank() const { return device::machine::thread_x(); }
   THALWEG_DEVICE device::u32 size() const { return device::machine::threads_x(); }
   THALWEG_DEVICE void sync() const { device::machine::sync_block(); }
+  THALWEG_DEVICE bool any(bool yes) const { return device::machine::any_of_block(yes); }
   THALWEG_DEVICE device::u64 tell(device::u64 value) const { return device::machine::from_first_of_block(value); }
 };
 using BlockExchange = device::ExchangeRun<device::DirectMachine, ThreadsOfBlock>;

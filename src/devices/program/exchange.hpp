@@ -58,8 +58,15 @@ struct AreaLayout {
   THALWEG_DEVICE u64 flag(u32 block, u32 given, u32 from) const {
     return u64{blocks} * sizeof(ExchangeWords) + ((u64{block} * 2 + given) * size + from) * sizeof(u64);
   }
+  /// Of exchanges whose counts lie in device memory: a unit of each sender for two runs in turn; and flags as above, of their own.
+  THALWEG_DEVICE u64 count_unit(u32 block, u32 turn, u32 from) const {
+    return (flag(blocks, 0, 0) + 127) / 128 * 128 + ((u64{block} * 2 + turn) * size + from) * 2 * kUnitBytes;
+  }
+  THALWEG_DEVICE u64 counted_flag(u32 block, u32 given, u32 from) const {
+    return count_unit(blocks, 0, 0) + ((u64{block} * 2 + given) * size + from) * sizeof(u64);
+  }
   THALWEG_DEVICE u64 units(u32 block, u32 turn, u32 from) const {
-    const u64 begin = (flag(blocks, 0, 0) + 127) / 128 * 128;
+    const u64 begin = (counted_flag(blocks, 0, 0) + 127) / 128 * 128;
     return begin + ((u64{block} * 2 + turn) * size + from) * kUnitsOfBlock * 2 * kUnitBytes;
   }
   THALWEG_DEVICE u64 slot(u32 block, u32 half, u32 second, u32 from) const {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of the words that an exchange takes: reduced in the order of ranks, or put to their places.
 #pragma once
-#include "devices/program/exchange.hpp"
+#include "devices/program/exchange_block.hpp"
 #include "thalweg/device/reduce.hpp"
 
 namespace thalweg::device {
-
-constexpr u32 kTogether = 8;  // words of as many ranks are loaded before the first is looked at
 
 /// A word's elements, accumulated. Word: u64, Word16, or one element.
 template <class Element, ReduceOp Op, class Word>

@@ -11,6 +11,7 @@ struct AloneInBlock {
   static constexpr uint32_t size() { return 1; }
   void sync() const {}
   device::u64 tell(device::u64 value) const { return value; }
+  bool any(bool yes) const { return yes; }
 };
 
 template <class M>

@@ -5,6 +5,7 @@
 
 #include "devices/program.hpp"
 #include "devices/program/one_thread.hpp"
+#include "devices/program/one_thread_counted.hpp"
 #include "devices/program/one_thread_exchange.hpp"
 #include "devices/program/specialised_run.hpp"
 
@@ -97,7 +98,9 @@ class OneThreadBlock {
       : steps_{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())} {
     const device::Program program{run.steps.data(), static_cast<uint32_t>(run.steps.size()), run.after.data(),
                                   reinterpret_cast<device::ProgramState*>(run.state), run.guard};
-    if (run.exchange != nullptr) {
+    if (run.counts != nullptr) {
+      counted_.emplace(m, program, run, block);
+    } else if (run.exchange != nullptr) {
       exchange_.emplace(m, program, run, block);
     } else if (run.shape.specialised.known()) {
       specialised_.emplace(m, program, run.shape, block);
@@ -109,6 +112,7 @@ class OneThreadBlock {
   OneThreadBlock& operator=(const OneThreadBlock&) = delete;
 
   bool over() {
+    if (counted_.has_value()) return counted_->over();
     if (exchange_.has_value()) return exchange_->over();
     if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
@@ -118,6 +122,7 @@ class OneThreadBlock {
 
  private:
   OneThreadSteps steps_;
+  std::optional<OneThreadCounted<M>> counted_;
   std::optional<OneThreadExchange<M>> exchange_;
   std::optional<OneThreadSpecialised<M>> specialised_;
   std::optional<device::ProgramExecutor<M, OneThread>> executor_;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of threads in one run of any exchange (exchange.hpp): becomes the owner of its words, waits no longer than its guard says,
+// copies, counts and ends. What is exchanged in between: exchange_run.hpp, exchange_counted_run.hpp.
+//
+// A Group: rank() of size() threads; sync(), a barrier; tell(value): the first thread's, for all.
+#pragma once
+#include "devices/program/exchange.hpp"
+#include "devices/program/specialised_run.hpp"
+
+namespace thalweg::device {
+
+constexpr u32 kTogether = 8;  // words that a thread loads before it looks at the first
+
+/// Not in line: most memory is aligned.
+template <class M>
+THALWEG_DEVICE_COLD void copy_unaligned(M m, u32 rank, u32 size, u64 to, u64 from, u64 bytes) {
+  copy_run(m, rank, size, to, from, bytes);
+}
+
+template <class M>
+THALWEG_DEVICE u64 area_of(M m, const Exchange& x, u32 of) {
+  return of < kFirstAreas ? x.areas[of] : m.load(x.more_areas + of);
+}
+
+template <class M, class Group>
+class ExchangeBlock {
+ public:
+  THALWEG_DEVICE ExchangeBlock(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
+      : m_(m),
+        group_(group),
+        x_(x),
+        program_(program),
+        blocks_(blocks),
+        block_(block),
+        layout_{x.room_blocks, x.size, x.piece} {}
+
+  /// False: the block is refused, which end() is told as a failure.
+  THALWEG_DEVICE bool begin() {
+    u64 turn = 0;
+    if (group_.rank() == 0) turn = own();
+    run_ = group_.tell(turn);
+    if (run_ == kRefused) return false;
+    if (x_.low_latency == 0) before_ = m_.load(&words()->pieces);
+    return true;
+  }
+
+  /// After a poll in vain. True: no more polls, the run has failed.
+  THALWEG_DEVICE bool timed_out() {
+    if (++polls_ % kPollsPerClock != 0) return false;
+    const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, polls_ / kPollsPerClock - 1);
+    since_ = timeout.since;
+    if (timeout.code == 0) return false;
+    if (timeout.code != kAlreadyAborted) fail_cold(m_, program_.guard, timeout.code, 0, run_ + 1, missing_);
+    return true;
+  }
+
+ protected:
+  /// By all threads, behind a barrier. A block that failed stays taken. pieces: of Simple, by which all ranks count.
+  THALWEG_DEVICE void end(bool failed, u32 pieces) {
+    if (group_.rank() != 0) return;
+    if (!failed) {
+      if (x_.low_latency == 0) m_.store(&words()->pieces, before_ + pieces);
+      m_.store(&words()->turn, 2 * run_ + 2);
+    }
+    count(failed);
+  }
+
+  static THALWEG_DEVICE bool has(u64 mask, u32 rank) { return (mask >> rank & 1) != 0; }
+  THALWEG_DEVICE u64 area(u32 of) const { return area_of(m_, x_, of); }
+  THALWEG_DEVICE u64* word_at(u32 of, u64 offset) const { return reinterpret_cast<u64*>(area(of) + offset); }
+  /// By all threads: eight words of each in flight, where all is aligned.
+  THALWEG_DEVICE void copy(u64 to, u64 from, u64 bytes) const {
+    if constexpr (!M::whole_runs) {
+      if ((to | from | bytes) % sizeof(Word16) == 0) {
+        const Word16* const source = reinterpret_cast<const Word16*>(from);
+        Word16* const target = reinterpret_cast<Word16*>(to);
+        const u32 count = static_cast<u32>(bytes / sizeof(Word16)), size = group_.size();
+        THALWEG_ROLLED
+        for (u32 at = group_.rank(); at < count; at += kTogether * size) {
+          Word16 held[kTogether];
+          THALWEG_UNROLL
+          for (u32 i = 0; i < kTogether; ++i) {
+            if (at + i * size < count) held[i] = m_.read(source + at + i * size);
+          }
+          THALWEG_UNROLL
+          for (u32 i = 0; i < kTogether; ++i) {
+            if (at + i * size < count) m_.write(target + at + i * size, held[i]);
+          }
+        }
+        return;
+      }
+    }
+    copy_unaligned(m_, group_.rank(), group_.size(), to, from, bytes);
+  }
+
+  const M m_;
+  Group group_;
+  const Exchange& x_;
+  const Program& program_;
+  const u32 blocks_, block_;
+  const AreaLayout layout_;
+  u64 run_ = 0, before_ = 0;
+  u32 missing_ = 0, polls_ = 0;
+  u64 since_ = 0;
+
+ private:
+  THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
+
+  THALWEG_DEVICE u64 own() {
+    const u64 aborted = program_.guard.abort_flag != nullptr ? m_.load(program_.guard.abort_flag) : 0;
+    const u64 before = machine::take_lowest_bit(m_, &words()->turn);  // under way together
+    if (aborted != 0) return kRefused;
+    if ((before & 1) == 0) return before / 2;
+    fail_cold(m_, program_.guard, kBusy, 0, before / 2, x_.rank);
+    return kRefused;
+  }
+
+  /// Every block of a launch counts; the last one counts the run, or, where any failed, all blocks as launched in vain.
+  THALWEG_DEVICE void count(bool failed) {
+    ProgramState* const state = program_.state;
+    bool any_failed = failed;
+    if (blocks_ != 1) {
+      if (failed) m_.fence();
+      const u64 before = m_.fetch_add(&state->arrived, failed ? kOneArrived | 1 : kOneArrived);
+      if (((before / kOneArrived + 1) & (blocks_ - 1)) != 0) return;
+      any_failed = failed || static_cast<u32>(before) != 0;
+    }
+    if (any_failed) return count_in_vain(m_, state, program_.step_count, blocks_);
+    m_.fetch_add(&state->runs, u64{1});
+  }
+};
+
+}  // namespace thalweg::device
