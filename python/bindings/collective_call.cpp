@@ -231,6 +231,7 @@ tw_queue* CollectiveCall::keep_in_queue() {
   for (BufferView* view : {&operation_.buffer, &operation_.collective->recv}) {
     if (view->data() != nullptr) queue_->keep(std::make_unique<BufferView>(std::move(*view)));
   }
+  for (std::unique_ptr<BufferView>& array : arrays_) queue_->keep(std::move(array));
   queue_->keep(nb::borrow(self_));
   return queue;
 }
@@ -268,6 +269,20 @@ Elements CollectiveCall::sent(nb::handle buffer) { return take(operation_.buffer
 Elements CollectiveCall::received(nb::handle buffer) {
   return take(operation_.collective->recv, buffer, BufferView::Use::destination);
 }
+
+uint64_t* CollectiveCall::numbers_of_ranks(nb::handle array, const char* name, BufferView::Use use) {
+  if (!given(array)) return nullptr;
+  auto view = std::make_unique<BufferView>();
+  view->acquire(array.ptr(), use);
+  if (view->layout() != nullptr || view->length() != size() * sizeof(uint64_t)) {
+    raise(TW_ERR_INVALID, (std::string(name) + " has " + std::to_string(view->length()) + " bytes: it has 64 bits for each of " +
+                           std::to_string(size()) + " ranks, one behind the other")
+                              .c_str());
+  }
+  return static_cast<uint64_t*>(arrays_.emplace_back(std::move(view))->data());
+}
+
+size_t CollectiveCall::bytes(size_t elements) const { return elements * type_of_number(type_).bytes; }
 
 void CollectiveCall::demand(const char* name, size_t count, size_t wanted) {
   if (count == wanted) return;

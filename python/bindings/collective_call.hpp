@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of one call of a collective, and how it runs: blocking, as a Request, on a Queue, or as a step of a Plan.
 #pragma once
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -65,6 +66,9 @@ class CollectiveCall {
 
   Elements sent(nb::handle buffer);
   Elements received(nb::handle buffer);
+  /// A 64-bit number for each rank in memory that a queue's device reads; null and None: null. Of the form of queues.
+  uint64_t* numbers_of_ranks(nb::handle array, const char* name, BufferView::Use use);
+  size_t bytes(size_t elements) const;
   /// Raises when the buffer has another number of elements.
   static void demand(const char* name, size_t count, size_t wanted);
   /// Raises when it has fewer.
@@ -128,6 +132,7 @@ class CollectiveCall {
   tw_collective_options options_ = TW_COLLECTIVE_OPTIONS_INIT;
   std::string algorithm_;
   std::vector<uint32_t> after_;
+  std::vector<std::unique_ptr<BufferView>> arrays_;
   uint32_t type_ = TW_TYPE_UINT8, op_ = TW_REDUCE_SUM;
 };
 

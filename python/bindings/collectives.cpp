@@ -281,6 +281,39 @@ PyObject* alltoallv(Form form, const Given& arguments) {
                   from.offsets_or_null(), recv.address, to.counts.data(), to.offsets_or_null(), call.type());
 }
 
+size_t row_bytes_of(const CollectiveCall& call, const Elements& buffer, nb::handle array, PyObject* wanted) {
+  if (given(wanted)) return static_cast<size_t>(as_u64(wanted, 0));
+  const nb::object shape = nb::getattr(array, "shape", nb::none());
+  const size_t rows = shape.is_none() || nb::len(shape) == 0 ? 0 : nb::cast<size_t>(shape[0]);
+  if (rows == 0) raise(TW_ERR_INVALID, "how long are the rows of recv? Its first dimension says it, or row_bytes does");
+  return call.bytes(buffer.count) / rows;
+}
+
+/// Of queues alone.
+PyObject* alltoallv_counted(Form form, const Given& arguments) {
+  static const Signature<8> signature(
+      "alltoallv_counted_on", 4, 4,
+      {"send", "send_counts", "recv", "recv_counts", "send_offsets", "recv_offsets", "row_bytes", "dtype"});
+  CollectiveCall call(form, arguments);
+  const auto a = call.parse(signature);
+  for (const size_t needed : {0, 1, 2, 3}) {
+    if (!given(a[needed])) raise(TW_ERR_INVALID, "send, send_counts, recv and recv_counts are arrays, none of them None");
+  }
+  call.take_type(a[0], a[2], a[7]);
+  const Elements send = call.sent(a[0]), recv = call.received(a[2]);
+  const size_t row = row_bytes_of(call, recv, a[2], a[6]);
+  if (row == 0) raise(TW_ERR_INVALID, "rows have no bytes");
+  const auto numbers = [&](size_t at, const char* name) {
+    return call.numbers_of_ranks(a[at], name, at == 3 ? BufferView::Use::destination : BufferView::Use::source);
+  };
+  const uint64_t *const counts = numbers(1, "send_counts"), *const from = numbers(4, "send_offsets"),
+                        *const to = numbers(5, "recv_offsets");
+  uint64_t* const received = numbers(3, "recv_counts");
+  const auto none = [](auto...) { return tw_status{TW_ERR_UNSUPPORTED}; };
+  return call.run(Functions{none, tw_alltoallv_counted_on, none}, send.address, counts, from, call.bytes(send.count) / row,
+                  recv.address, received, to, call.bytes(recv.count) / row, row);
+}
+
 PyObject* explain(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   return guarded([&] {
     static const Signature<7> signature("explain", 2, 2,
@@ -315,6 +348,18 @@ constexpr const char* kOnQueue =
     "queue.check(). No \"average\", \"scaled_sum\" or function of Python's. Streams of arrays are not waited for. Raises "
     "Unsupported for\n"
     "memory that the queue's device does not reach, TimedOut, BusyError.";
+constexpr const char* kCountedOnQueue =
+    "Rank to rank, as many rows as counts say that the queue's device reads: the dispatch and the combine of a mixture of "
+    "experts,\n"
+    "without the host. send_counts[j] rows go to rank j, from row send_offsets[j] on (None: one behind the other); "
+    "recv_counts[i] is\n"
+    "written, rows of rank i from row recv_offsets[i] of recv on. All four are arrays of 64-bit integers, one for each rank, in "
+    "memory\n"
+    "that the device reads. A row: an entry of recv's first dimension, or row_bytes. Kept by the queue, as are group and "
+    "buffers.\n"
+    "Counts beyond the buffers fail the queue (queue.check()) by Truncated. Raises Unsupported where the queues are not of "
+    "devices\n"
+    "that all reach each other.";
 constexpr const char* kInPlan =
     "Group's method of that name (reduce_to_root: reduce) as a part of the plan; returns the number of a step that ends when "
     "this "
@@ -433,6 +478,10 @@ void add_queue_collectives(nb::module_& m) {
   for (const Described& one : kCollectives)
     functions.add(std::string(one.planned) + "_on", one.functions[2], "$module", parameters_of(one, "queue, group, /, ", ""),
                   kOnQueue);
+  functions.add("alltoallv_counted_on", &as<alltoallv_counted, Form::queue>, "$module",
+                "queue, group, /, send, send_counts, recv, recv_counts, *, send_offsets=None, recv_offsets=None, row_bytes=None, "
+                "dtype=None",
+                kCountedOnQueue);
   functions.add_to(m);
 }
 

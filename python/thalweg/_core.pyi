@@ -200,6 +200,20 @@ def alltoallv_on(
     dtype: Any = None,
     algorithm: str | None = None,
 ) -> None: ...
+def alltoallv_counted_on(
+    queue: Queue,
+    group: Group,
+    /,
+    send: _Buffer,
+    send_counts: _Buffer,
+    recv: _Buffer,
+    recv_counts: _Buffer,
+    *,
+    send_offsets: _Buffer | None = None,
+    recv_offsets: _Buffer | None = None,
+    row_bytes: int | None = None,
+    dtype: Any = None,
+) -> None: ...
 def scan_on(
     queue: Queue,
     group: Group,

@@ -329,6 +329,49 @@ def check_queues(world):
         group.close()
 
 
+def check_counted(world):
+    """What each rank sends is known to its device alone: counts come from there, also those of a captured call."""
+    place, width, me, size = f"emulated:{world.rank % 2}", 3, world.rank, world.size
+    rows = np.arange(40 * width, dtype="int32").reshape(40, width) + 1000 * me
+    group = world.duplicate()
+    with thalweg.Queue(world.context, place) as queue:
+        counts = np.array([[(sender + 2 * to) % 5 for to in range(size)] for sender in range(size)], np.uint64)
+        send, to, got, came = (
+            Held(world, place, array) for array in (rows, counts[me], np.zeros_like(rows), np.zeros(size, np.uint64))
+        )
+
+        def call():
+            thalweg.alltoallv_counted_on(
+                queue, group, send.buffer, to.buffer, got.buffer, came.buffer, row_bytes=4 * width, dtype="int32"
+            )
+
+        def check(counts):
+            expected = np.zeros_like(rows)
+            parts = [
+                rows[int(counts[rank, :me].sum()) :][: int(counts[rank, me])] + 1000 * (rank - me) for rank in range(size)
+            ]
+            together = np.concatenate(parts)
+            expected[: len(together)] = together
+            queue.synchronize()
+            came.check(counts[:, me])
+            got.check(expected)
+
+        call()
+        check(counts)
+        queue.begin_capture()
+        call()
+        graph = queue.end_capture()
+        world.barrier()
+        more = counts + np.uint64(1)  # another launch's, which send more
+        thalweg.copy(world.context, to.buffer, np.ascontiguousarray(more[me]))
+        graph.launch(queue)
+        check(more)
+        short = np.zeros(1, np.uint64)
+        raised(thalweg.InvalidError, "64 bits", thalweg.alltoallv_counted_on, queue, group, rows, short, rows, short)
+        world.barrier()
+    group.close()
+
+
 def check_captured(world):
     place = f"emulated:{world.rank % 2}"
     rows = inputs(world, 501, "float32")
