@@ -88,7 +88,9 @@ class CollectiveCall {
     if (form_ == Form::plan) {
       tw_plan* const plan = plan_->get();
       uint32_t step = 0;
-      return added(unlocked(plan_->users, [&] { return functions.planned(plan, group, args..., &options_, &step); }), step);
+      const tw_status status =
+          unlocked(plan_->users, [&] { return functions.planned(plan, group, args..., &options_, &step); });
+      return added(status, step);
     }
     if (form_ == Form::request) {
       operation_.keep(self_);

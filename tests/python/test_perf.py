@@ -162,7 +162,7 @@ def test_daxpy_reads_the_other_process_in_place():
         (["put_lat", "--trigger", "kernel", "--layout", "strided:4,8,16"], "strided_put has faces"),
         (["put_bw", "--trigger", "kernel", "--peer-memory", "cuda:0"], "a CPU cannot store into a device"),
         (["put_lat", "--trigger", "kernel", "--memory", "cuda:0", "--threads", "2"], "--threads 1"),
-        (["put_lat", "--trigger", "magic"], "host, queue, graph or kernel"),
+        (["put_lat", "--trigger", "magic"], "host, queue, graph, kernel or plan"),
         (["chain", "--transport", "self", "--trigger", "host"], "--transport self measures tag_lat"),
         (["strided_put", "--layout", "strided:4,8,16"], "does not apply"),
         (["daxpy", "--memory", "emulated:0"], "emulated devices run no kernels of this tool"),
