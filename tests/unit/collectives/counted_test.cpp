@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An alltoallv whose counts lie in device memory: what goes where, by counts that change between launches; and counts that do not fit.
+#include <thalweg/collectives.hpp>
+
 #include "own_queue.hpp"
 
 namespace thalweg::test {
@@ -76,7 +78,8 @@ class Counted {
         send_counts_(rank.rank.context, c.host_counts ? "host" : place.c_str(), size_ * 8),
         send_offsets_(rank.rank.context, place.c_str(), size_ * 8),
         recv_counts_(rank.rank.context, c.host_counts ? "host" : place.c_str(), size_ * 8),
-        recv_offsets_(rank.rank.context, place.c_str(), size_ * 8) {}
+        recv_offsets_(rank.rank.context, place.c_str(), size_ * 8),
+        next_counts_(rank.rank.context, place.c_str(), size_ * 8) {}
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
@@ -102,6 +105,15 @@ class Counted {
     send_counts_.store(bytes_of(all[me_]));
     send_offsets_.store(bytes_of(spread(all[me_])));
     recv_offsets_.store(bytes_of(spread(turned(all)[me_])));
+  }
+  /// The same, for bring_counts().
+  void set_next_counts(const Matrix& all) {
+    next_counts_.store(bytes_of(all[me_]));
+    send_counts_.store(std::string(size_ * 8, '\x5a'));
+  }
+  /// By the queue's device, before dispatch().
+  tw_status bring_counts(tw_queue* queue) {
+    return tw_copy_on(queue, send_counts_.data(), next_counts_.data(), size_ * 8, nullptr);
   }
   void check(const Matrix& all, uint64_t seed) const {
     const Counts from = turned(all)[me_], offsets = places(from);
@@ -157,7 +169,7 @@ class Counted {
   GroupRank& rank_;
   const CountedCase c_;
   const uint32_t me_, size_;
-  Room send_, recv_, send_counts_, send_offsets_, recv_counts_, recv_offsets_;
+  Room send_, recv_, send_counts_, send_offsets_, recv_counts_, recv_offsets_, next_counts_;
 };
 
 void run_well(tw_status status, OwnQueue& queue) {
@@ -219,7 +231,7 @@ TEST(CountedLong, OfManyPieces) {
   }
 }
 
-/// One graph, launched with counts that nothing tells the library of.
+/// One graph, launched with counts that the device brings, and that nothing tells the library of.
 TEST_P(CountedRanks, CapturedWithOtherCounts) {
   const uint64_t seed = fresh_seed();
   run_group(GetParam(), [&](GroupRank& rank) {
@@ -231,13 +243,19 @@ TEST_P(CountedRanks, CapturedWithOtherCounts) {
     Counted call(rank, place, c);
     Matrix all = random_matrix(seed, GetParam(), 40);
     call.fill(all, seed);
+    call.set_next_counts(all);
+    run_well(call.bring_counts(queue), queue);
     run_well(call.dispatch(queue), queue);
     run_well(call.combine(queue), queue);
-    OwnGraph graph(queue, [&] { ASSERT_EQ(call.dispatch(queue), TW_OK) << tw_last_error(); });
+    OwnGraph graph(queue, [&] {
+      ASSERT_EQ(call.bring_counts(queue), TW_OK) << tw_last_error();
+      ASSERT_EQ(call.dispatch(queue), TW_OK) << tw_last_error();
+    });
     OwnGraph back(queue, [&] { ASSERT_EQ(call.combine(queue), TW_OK) << tw_last_error(); });
     for (uint64_t round = 1; round < 8; ++round) {
       all = random_matrix(seed + round, GetParam(), 40);
       call.fill(all, seed + round);
+      call.set_next_counts(all);
       ASSERT_EQ(tw_graph_launch(graph, queue), TW_OK) << tw_last_error();
       queue.synchronize();
       call.check(all, seed + round);
@@ -340,6 +358,32 @@ TEST(CountedErrors, WhatHasNoRoomFailsItsRankAndThoseThatWait) {
     } else {
       EXPECT_NE(text.find("gave up"), std::string::npos) << text;
     }
+    rank.rank.barrier();
+  });
+}
+
+/// The C++ form takes spans: what they hold are the capacities.
+TEST(CountedView, TakesSpansOfDeviceMemory) {
+  run_group(2, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    const uint32_t me = rank.rank.number;
+    Room rows(rank.rank.context, place.c_str(), 20 * 4), words(rank.rank.context, place.c_str(), 4 * 8);
+    rows.store(std::string(20 * 4, static_cast<char>(me + 1)));
+    words.store(bytes_of({me == 0 ? 1u : 3u, me == 0 ? 2u : 0u, 0, 0}));
+    const std::span<uint32_t> all(reinterpret_cast<uint32_t*>(rows.data()), 20);
+    const std::span<uint64_t> counts(reinterpret_cast<uint64_t*>(words.data()), 4);
+    const auto call = [&](size_t row) {
+      return thalweg::alltoallv_counted_on(queue, rank.group, all.first(10), counts.first(2), all.last(10), counts.last(2),
+                                           row);
+    };
+    EXPECT_EQ(call(0), TW_ERR_INVALID);
+    run_well(call(2), queue);
+    const size_t own = me == 0 ? 1 : 0, other = me == 0 ? 3 : 2;
+    EXPECT_TRUE(words.load().substr(16) == bytes_of(me == 0 ? Counts{1, 3} : Counts{2, 0}));
+    const std::string first(8 * (me == 0 ? own : other), '\1'), second(8 * (me == 0 ? other : own), '\2');
+    EXPECT_TRUE(rows.load().substr(40) ==
+                first + second + std::string(40 - first.size() - second.size(), static_cast<char>(me + 1)));
     rank.rank.barrier();
   });
 }
