@@ -66,6 +66,10 @@ def test_captured():
     run(2, "captured")
 
 
+def test_counts_that_only_devices_know():
+    run(3, "counted")
+
+
 def test_requests_and_coroutines():
     run(3, "requests", "coroutines")
 
