@@ -246,26 +246,27 @@ TW_CHECKED tw_status tw_scan_on(tw_queue *queue, tw_group *group, const void *se
 TW_CHECKED tw_status tw_exclusive_scan_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,
                                           uint32_t type, uint32_t op, const tw_collective_options *options);
 
-/** Rank to rank, as many rows as counts say that lie in memory which the queue's device reads: the dispatch and the combine of a
- * mixture of experts. Neither this call nor its kernel tells the host a count: the queue's earlier work may store them, and a
- * captured call takes those of each launch.
+/** Rank to rank, as many rows as counts say that lie in memory which the queue's device reads: the dispatch and the combine of
+ * a mixture of experts. Neither this call nor its kernel tells the host a count: the queue's earlier work may store them, and
+ * a captured call takes those of each launch.
  *
- * Rows have row_bytes bytes, the same on all ranks; counts, offsets and capacities are rows. send_counts[i] rows go to rank i, from row
- * send_offsets[i] of `send`; NULL: one behind the other, in the order of ranks. recv_counts[i] is written: rows of rank i, which
- * lie from row recv_offsets[i] of `recv` on; NULL: one behind the other. What goes to the own rank is copied. All arrays have the
- * group's size, and are aligned to 8 bytes. To combine, call it with `recv` and recv_counts in the place of `send` and send_counts.
+ * Rows have row_bytes bytes, the same on all ranks; counts, offsets and capacities are rows. send_counts[i] rows go to rank i,
+ * from row send_offsets[i] of `send`; NULL: one behind the other, in the order of ranks. recv_counts[i] is written: rows of
+ * rank i, which lie from row recv_offsets[i] of `recv` on; NULL: one behind the other. What goes to the own rank is copied.
+ * All arrays have the group's size and are aligned to 8 bytes; recv_counts is none of the others. To combine, call it with
+ * `recv` and recv_counts in the place of `send` and send_counts.
  *
- * Ownership: buffers, counts and offsets are used until the queue has passed it; the arrays' addresses are kept as long as the queue,
- * their contents are read in each run. Rows of `recv` that nothing was sent to keep what they held. `send` and `recv` do not overlap,
- * and lie in memory that the device reaches (as above), as all arrays do.
+ * Ownership: buffers, counts and offsets are used until the queue has passed it; the arrays' addresses are kept as long as the
+ * queue, their contents are read in each run. Rows of `recv` that nothing was sent to keep what they held. `send` and `recv`
+ * do not overlap, and lie in memory that the device reaches (as above), as all arrays do.
  *
- * Threads, order and first call: as above; not captured before it was called once with the same arguments. Options: none but the
- * defaults. It takes 512 threads of up to 128 blocks.
+ * Threads, order and first call: as above; not captured before it was called once with the same arguments. Options: none but
+ * the defaults. It takes 512 threads of up to 128 blocks.
  *
- * Errors: TW_ERR_UNSUPPORTED: the group's queues are not of devices that all reach each other: tw_alltoallv_on takes counts of the
- * host. Counts that end behind send_capacity or recv_capacity fail the run by TW_ERR_TRUNCATED (tw_queue_synchronize and tw_queue_check name the rank and the
- * rows), before anything is sent or stored there; on the other ranks this run or their next one fails, which they are told, or
- * notice by TW_ERR_TIMED_OUT after 30 s. The group's later collectives on queues fail. */
+ * Errors: TW_ERR_UNSUPPORTED: the group's queues are not of devices that all reach each other: tw_alltoallv_on takes counts of
+ * the host. Counts that end behind send_capacity or recv_capacity fail the run by TW_ERR_TRUNCATED (tw_queue_synchronize and
+ * tw_queue_check name the rank and the rows), before anything is sent or stored there; on the other ranks this run or their
+ * next one fails, which they are told, or notice by TW_ERR_TIMED_OUT after 30 s. The group's later collectives on queues fail. */
 TW_CHECKED tw_status tw_alltoallv_counted_on(tw_queue *queue, tw_group *group, const void *send, const uint64_t *send_counts,
                                              const uint64_t *send_offsets, size_t send_capacity, void *recv,
                                              uint64_t *recv_counts, const uint64_t *recv_offsets, size_t recv_capacity,

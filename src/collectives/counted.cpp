@@ -48,6 +48,8 @@ Status check_counted(const CountedCall& call) {
   if (Status s = check_counts("send_counts", call.send_counts, true); is_error(s)) return s;
   if (Status s = check_counts("send_offsets", call.send_offsets, false); is_error(s)) return s;
   if (Status s = check_counts("recv_counts", call.recv_counts, true); is_error(s)) return s;
+  if (call.recv_counts == call.send_counts || call.recv_counts == call.send_offsets || call.recv_counts == call.recv_offsets)
+    return fail(TW_ERR_INVALID, "%s: recv_counts is written while the other arrays are read: give it one of its own", kName);
   return check_counts("recv_offsets", call.recv_offsets, false);
 }
 

@@ -401,6 +401,7 @@ TEST(CountedErrors, AreRefusedBeforeAnythingMoves) {
     };
     EXPECT_EQ(call(rows.data(), nullptr, counts, 20, 16), TW_ERR_INVALID);
     EXPECT_EQ(call(rows.data(), counts, nullptr, 20, 16), TW_ERR_INVALID);
+    EXPECT_EQ(call(rows.data(), counts, counts, 20, 16), TW_ERR_INVALID);
     EXPECT_EQ(call(rows.data(), odd, counts, 20, 16), TW_ERR_MISALIGNED);
     EXPECT_EQ(call(rows.data(), counts, counts + 2, 20, 0), TW_ERR_INVALID);
     EXPECT_EQ(call(rows.data(), counts, counts + 2, SIZE_MAX / 2, 16), TW_ERR_INVALID);
