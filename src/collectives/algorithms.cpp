@@ -46,6 +46,10 @@ const char* short_kernels(const Collective& c) {
   const char* why_not = kernels(c);
   return why_not == nullptr && c.bytes() > c.kernel_room ? "for shorter blocks" : why_not;
 }
+const char* kernels_of_three(const Collective& c) {
+  const char* why_not = kernels(c);
+  return why_not == nullptr && c.size < 3 ? "needs more than two ranks" : why_not;
+}
 /// The host combines in other orders.
 const char* kernels_any_order(const Collective& c) {
   return c.kernel_room != 0 && c.repeatable ? "its order is not that of the host's calls" : kernels(c);
@@ -78,6 +82,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Kind::broadcast, shared, nullptr},
     {"ll", Kind::broadcast, short_kernels, nullptr, Kernels::ll},
     {"simple", Kind::broadcast, kernels, nullptr, Kernels::simple},
+    {"two_phases", Kind::broadcast, kernels_of_three, nullptr, Kernels::two_phases},
     {"binomial", Kind::reduce, always, binomial_reduce},
     {"linear", Kind::reduce, always, linear_reduce},
     {"halving_gather", Kind::reduce, always, halving_gather_reduce},
@@ -95,7 +100,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"hierarchical_halving", Kind::allreduce, hosts, hierarchical_halving_allreduce},
     {"direct", Kind::allreduce, shared_any_order, nullptr},
     {"ll", Kind::allreduce, short_kernels_any_order, nullptr, Kernels::ll},
-    {"simple", Kind::allreduce, kernels_any_order, nullptr, Kernels::simple},
+    {"simple", Kind::allreduce, kernels_any_order, nullptr, Kernels::two_phases},
     {"linear", Kind::reduce_scatter, always, direct_reduce_scatter_all},
     {"pairwise", Kind::reduce_scatter, any_order, pairwise_reduce_scatter},
     {"halving", Kind::reduce_scatter, any_order, halving_reduce_scatter},

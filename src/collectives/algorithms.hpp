@@ -7,8 +7,8 @@
 
 namespace thalweg::impl {
 
-/// Which protocol of one kernel on each device (devices/program/exchange.hpp); none: no kernel.
-enum class Kernels : uint8_t { none, ll, simple };
+/// Which protocol of one kernel on each device (devices/program/exchange.hpp), Simple in one phase or two; none: no kernel.
+enum class Kernels : uint8_t { none, ll, simple, two_phases };
 
 struct Algorithm {
   const char* name;

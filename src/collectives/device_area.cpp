@@ -149,7 +149,8 @@ Status DeviceArea::allocate() {
 Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns) {
   auto step = std::make_shared<ExchangeStep>();
   step->what.low_latency = low_latency ? 1 : 0;
-  step->what.two_phases = !low_latency && reduces ? 1 : 0;
+  step->what.slices = !low_latency && reduces ? size_ : 0;
+  step->what.unsliced = size_;
   step->what.reduces = reduces ? 1 : 0;
   step->what.type = TW_TYPE_FLOAT32;
   step->what.op = TW_REDUCE_SUM;
@@ -161,7 +162,7 @@ Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, ui
   if (Status s = executor_.own().allocate(2 * bytes, &room); is_error(s)) return s;
   step->what.input = room;
   step->what.output = room + bytes;
-  fill(step->what.two_phases != 0 ? bytes / size_ : bytes, false, step.get());
+  fill(false, step.get());
   step->area = shared_from_this();
   PlanOptions options;
   options.place = executor_.name();
@@ -246,15 +247,16 @@ void DeviceArea::fill_counted(ExchangeStep* out) const {
   out->what.threads = kThreads;
 }
 
-void DeviceArea::fill(uint64_t bytes, bool rooted, ExchangeStep* out) const {
+void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
   device::Exchange& what = out->what;
+  const uint64_t bytes = what.slices != 0 ? what.bytes / what.slices : what.bytes;
   set_areas(&what);
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
   const uint32_t few = std::min(blocks_, device::kUnitBlocks);
   const bool one_each = bytes <= uint64_t{few} * kThreads * device::kUnitBytes;
   const uint64_t share =
       what.low_latency == 0 ? kBlockShare : (one_each ? kThreads : device::kUnitsOfBlock) * device::kUnitBytes;
-  const uint32_t most = what.low_latency == 0 && bytes >= kManyBytes && !rooted ? blocks_ : few;
+  const uint32_t most = what.low_latency == 0 && bytes >= kManyBytes && (!rooted || what.slices != 0) ? blocks_ : few;
   out->blocks = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil((bytes + share - 1) / share), 1, most));
   const uint64_t words = (bytes / out->blocks + threads_bytes - 1) / threads_bytes;
   what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words), 32, kThreads));

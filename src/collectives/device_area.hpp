@@ -50,8 +50,8 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   }
   /// Into the costs by which all ranks choose.
   void set_costs(CollectiveCosts* costs) const;
-  /// What all ranks' kernels agree on: areas, and how many blocks of threads for so many bytes.
-  void fill(uint64_t bytes, bool rooted, ExchangeStep* out) const;
+  /// What all ranks' kernels agree on: areas, and how many blocks of threads.
+  void fill(bool rooted, ExchangeStep* out) const;
   /// The same where no rank knows how many: all blocks.
   void fill_counted(ExchangeStep* out) const;
   /// Collectives of a group come one after the other: behind what another queue has of them. Captured ones keep the graph's order.

@@ -52,6 +52,13 @@ void lay_out(const Collective& c, device::Exchange* x) {
   x->output_stride = to_each ? x->bytes : 0;
 }
 
+/// In two phases: the root of a broadcast has no slice.
+void cut_slices(const Collective& c, device::Exchange* x) {
+  const bool all = c.kind != CollectiveKind::broadcast;
+  x->slices = all ? c.size : c.size - 1;
+  x->unsliced = all ? c.size : c.root;
+}
+
 }  // namespace
 
 Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options,
@@ -71,7 +78,7 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   name_peers(what, &x);
   lay_out(what, &x);
   x.low_latency = kernels == Kernels::ll ? 1 : 0;
-  x.two_phases = what.kind == CollectiveKind::allreduce && kernels == Kernels::simple ? 1 : 0;
+  if (kernels == Kernels::two_phases) cut_slices(what, &x);
   x.reduces = call.reduces ? 1 : 0;
   x.type = call.type;
   x.op = call.op;
@@ -80,7 +87,7 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   const bool reads = (x.sends | (x.takes & rank_bit(what.rank))) != 0;
   made->input_bytes = reads ? x.bytes * (x.input_stride != 0 ? what.size : 1) : 0;
   made->output_bytes = x.takes != 0 ? x.bytes * (x.output_stride != 0 ? what.size : 1) : 0;
-  area.fill(x.two_phases != 0 ? x.bytes / what.size : x.bytes, call.rooted, made.get());
+  area.fill(call.rooted, made.get());
   made->area = all.device();
   *out = std::move(made);
   return TW_OK;

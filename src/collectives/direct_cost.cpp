@@ -79,10 +79,14 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
          kInCache * (copied * costs.copy_byte_ns + combined * costs.reduce_byte_ns);
 }
 
+/// By the bytes that the busiest rank sends (devices/program/exchange.hpp).
 double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& costs) {
   const double ranks = c.size, bytes = static_cast<double>(c.bytes());
   if (kernels == Kernels::ll) return costs.ll_ns + (ranks - 1) * bytes * costs.ll_byte_ns;
-  if (c.kind == CollectiveKind::allreduce) return costs.two_phases_ns + 2 * (ranks - 1) / ranks * bytes * costs.simple_byte_ns;
+  if (kernels == Kernels::two_phases) {
+    const double sent = c.kind == CollectiveKind::allreduce ? 2 * (ranks - 1) / ranks * bytes : bytes;
+    return costs.two_phases_ns + sent * costs.simple_byte_ns;
+  }
   return costs.one_phase_ns + (ranks - 1) * bytes * costs.simple_byte_ns;
 }
 

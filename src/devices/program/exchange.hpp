@@ -7,7 +7,10 @@
 //           the room of a run is free again two runs later.
 //   Simple  Pieces into slots, and a flag behind each. Two slots: the next piece is stored while this one is under way.
 //           One phase: what was received is reduced, or goes to its place, and the slot is given back.
-//           Two phases (allreduce): each rank reduces its slice of the block, and stores the result into second slots of all ranks.
+//           Two phases: a slice of the block to each rank, which stores what becomes of it into second slots of the others.
+//           Allreduce: it reduces its slice. Broadcast: it stores its slice on; the root has none, as slices for all would make it
+//           send its own to each: of N ranks and B bytes it sends B, and the others (N - 2) / (N - 1) B, where one phase lets it
+//           send (N - 1) B, and N slices 2 (N - 1) / N B. All others receive B anyhow. Two ranks: the same as one phase.
 //
 // Blocks of threads with the same number belong together on all ranks; others do not wait for each other. So a rank's blocks need
 // not all be there at once. Reductions are in the order of ranks, and round once: the same bits by both protocols, and by the
@@ -28,7 +31,7 @@ constexpr u64 kUnitBytes = 8;         // of data, in 16
 struct Exchange {
   u32 rank, size;
   u32 low_latency;           // LL; 0: Simple
-  u32 two_phases;            // Simple
+  u32 slices;                // Simple, in two phases: of a block; 0: one phase
   u32 reduces;               // what is taken is reduced; 0: it goes to its places
   u32 type, op;              // ElementType, ReduceOp
   u32 threads;               // of a block
@@ -36,10 +39,10 @@ struct Exchange {
   u64 input, output, bytes;  // addresses here; length of a block
   u64 input_stride, output_stride;  // from the block of one rank to that of the next
   u32 room_blocks;                  // for how many blocks of threads areas have room
-  u32 reserved;
-  u64 piece;               // bytes of a slot, a multiple of 16
-  u64 areas[kFirstAreas];  // of the first ranks, as this device reaches them
-  const u64* more_areas;   // of all, in this device's memory; as many as there are
+  u32 unsliced;                     // two phases: the rank without a slice; size: none
+  u64 piece;                        // bytes of a slot, a multiple of 16
+  u64 areas[kFirstAreas];           // of the first ranks, as this device reaches them
+  const u64* more_areas;            // of all, in this device's memory; as many as there are
 };
 
 /// The own words of a block of threads, at the begin of an area.

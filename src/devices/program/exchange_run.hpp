@@ -43,7 +43,7 @@ struct ReduceSlots {
     return m.read(reinterpret_cast<const Word*>(source(from) + offset));
   }
   THALWEG_DEVICE u64 result_at(u32 to) const { return to != x->rank ? area_of(m, *x, to) + results : target; }
-  THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->two_phases != 0; }
+  THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->slices != 0; }
 
   template <class Element, ReduceOp Op, class Word>
   THALWEG_DEVICE void words(u64 first, u64 end) const {
@@ -110,7 +110,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
  public:
   THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
       : Base(m, group, x, program, blocks, block) {
-    const u64 whole = x.two_phases != 0 ? slice() : x.bytes, unit = x.low_latency != 0 ? kUnitBytes : sizeof(Word16);
+    const u64 whole = x.slices != 0 ? slice() : x.bytes, unit = x.low_latency != 0 ? kUnitBytes : sizeof(Word16);
     const u64 share = ((whole + unit - 1) / unit + blocks - 1) / blocks * unit;
     begin_ = share * block < whole ? share * block : whole;
     end_ = whole - begin_ < share ? whole : begin_ + share;
@@ -155,10 +155,10 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     if (pushed_ < pieces_ && pushed_ <= over_ + 1) {
       action_ = Action::push;
       awaited_ = before_ + pushed_ - 1;  // the slot's last piece is read
-    } else if (reduced_ < pieces_ && (x_.two_phases == 0 || reduced_ == over_)) {
+    } else if (reduced_ < pieces_ && (x_.slices == 0 || reduced_ == over_)) {
       action_ = Action::take;
       awaited_ = before_ + reduced_ + 1;
-    } else if (over_ < pieces_ && x_.two_phases != 0) {
+    } else if (over_ < pieces_ && x_.slices != 0) {
       action_ = Action::finish;
       awaited_ = before_ + over_ + 1;
     } else {
@@ -190,7 +190,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       case Action::take:
         take_piece(reduced_);
         ++reduced_;
-        if (x_.two_phases != 0) {
+        if (x_.slices != 0) {
           announce<true>(1, before_ + reduced_);
         } else {
           announce<false>(1, before_ + reduced_);  // the slots are read; nothing is published
@@ -310,14 +310,15 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
 
   // ---- pieces
 
-  /// Of each rank's block in two phases; a multiple of 16, so that elements stay whole.
-  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.size - 1) / x_.size + 15) / 16 * 16; }
+  /// Of each block in two phases; a multiple of 16, so that elements stay whole. The last ones may be shorter, or empty.
+  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.slices - 1) / x_.slices + 15) / 16 * 16; }
   /// A piece of the slice of `of`, or of any block.
   THALWEG_DEVICE Range range_of(u32 piece, u32 of) const {
     u64 begin = begin_ + u64{piece} * x_.piece, end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
-    if (x_.two_phases != 0) {
-      begin += slice() * of;
-      end += slice() * of;
+    if (x_.slices != 0) {
+      const u64 before = slice() * (of < x_.unsliced ? of : of - 1);
+      begin += before;
+      end += before;
       if (end > x_.bytes) end = x_.bytes;
     }
     return {begin, end > begin ? end - begin : 0};
@@ -354,13 +355,23 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       const u64 source = from != x_.rank ? slot_at(x_.rank, piece, 0, from) : input_of(x_.rank) + range.begin;
       const u64 target = x_.output + x_.output_stride * from + range.begin;
       if (source != target) copy(target, source, range.bytes);
+      if (x_.slices != 0) store_on(piece, source, range.bytes);
+    }
+  }
+  /// Two phases of a broadcast: this rank's slice, to all others that have one.
+  THALWEG_DEVICE void store_on(u32 piece, u64 source, u64 bytes) const {
+    THALWEG_ROLLED
+    for (u32 k = 1; k < x_.size; ++k) {
+      const u32 to = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+      if (to != x_.unsliced) copy(slot_at(to, piece, 1, x_.rank), source, bytes);
     }
   }
   /// Two phases: the other ranks' results.
   THALWEG_DEVICE void bring_results(u32 piece) {
+    if (x_.rank == x_.unsliced) return;  // it has all
     THALWEG_ROLLED
     for (u32 from = 0; from < x_.size; ++from) {
-      if (from == x_.rank) continue;
+      if (from == x_.rank || from == x_.unsliced) continue;
       const Range range = range_of(piece, from);
       copy(x_.output + range.begin, slot_at(x_.rank, piece, 1, from), range.bytes);
     }

@@ -35,6 +35,24 @@ TEST(Choose, few_hops_for_short_messages_and_few_bytes_for_long_ones) {
   EXPECT_THAT(chosen(of(Kind::scan, 16, 1)), "recursive_doubling");
 }
 
+/// The root sends each byte once in two phases, and to each other rank in one.
+TEST(Choose, phases_of_a_broadcast_by_kernels) {
+  CollectiveCosts costs;
+  costs.ll_ns = 1e9;
+  Collective c = of(Kind::broadcast, 4, 1'000);
+  c.kernel_room = 1 << 20;
+  EXPECT_EQ(chosen(c, costs), "simple");
+  c.count = 1 << 20;
+  EXPECT_EQ(chosen(c, costs), "two_phases");
+  EXPECT_LT(kernel_ns(Kernels::two_phases, c, costs), 0.6 * kernel_ns(Kernels::simple, c, costs));
+  costs.two_phases_ns = 1e9;
+  EXPECT_EQ(chosen(c, costs), "simple");
+  c.size = 2;
+  EXPECT_EQ(chosen(c), "simple");
+  const Algorithm* none = nullptr;
+  EXPECT_EQ(find_algorithm(c, "two_phases", &none), TW_ERR_UNSUPPORTED);
+}
+
 TEST(Choose, across_hosts_where_that_is_dear) {
   CollectiveCosts costs;
   costs.host_message_ns = 20000;

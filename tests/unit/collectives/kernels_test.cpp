@@ -71,6 +71,80 @@ TEST(KernelsLong, OfManyPieces) {
   }
 }
 
+/// From every root: from less than 16 bytes for each slice to more pieces than slots; aligned, and not. Nothing around is touched.
+TEST_P(Kernels, BroadcastInTwoPhases) {
+  constexpr size_t kBytes[] = {0, 1, 16, 100, 4'099, 70'001, 650'007}, kAround = 32;
+  const uint64_t seed = fresh_seed();
+  run_group(GetParam(), [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    Room room(rank.rank.context, place.c_str(), 650'007 + 2 * kAround);
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.algorithm = "two_phases";
+    for (uint32_t root = 0; root < rank.rank.size; ++root) {
+      for (const size_t bytes : kBytes) {
+        const size_t offset = kAround - (bytes + root) % 3;
+        std::mt19937_64 random(seed + bytes + root);
+        std::string wanted(room.load().size(), '\x5a'), before = wanted;
+        for (size_t i = 0; i < bytes; ++i) wanted[offset + i] = static_cast<char>(random());
+        room.store(rank.rank.number == root ? wanted : before);
+        const tw_status status = tw_broadcast_on(queue, rank.group, room.data() + offset, bytes, TW_TYPE_UINT8, root, &options);
+        if (rank.rank.size == 2) {
+          EXPECT_EQ(status, TW_ERR_UNSUPPORTED);
+          continue;
+        }
+        ASSERT_EQ(status, TW_OK) << tw_last_error();
+        queue.synchronize();
+        EXPECT_TRUE(room.load() == wanted) << bytes << " bytes of " << root << " at " << rank.rank.number << " seed " << seed;
+      }
+    }
+    rank.rank.barrier();
+  });
+}
+
+/// Other roots, other protocols, and no rank waits for the others between two of them.
+TEST_P(Kernels, BroadcastsInTwoPhasesFollowEachOther) {
+  if (GetParam() == 2) return;
+  const uint64_t seed = fresh_seed();
+  run_group(GetParam(), [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    std::vector<std::unique_ptr<Jobs>> all;
+    for (uint32_t root = 0; root < rank.rank.size; ++root) {
+      JobCase c;
+      c.root = root;
+      c.count = 1 + (seed + root * 40'009) % 100'003;
+      c.place = place.c_str();
+      all.push_back(std::make_unique<Jobs>(rank, c));
+      all.back()->add_broadcast();
+    }
+    const auto enqueue = [&] {
+      for (uint32_t root = 0; root < rank.rank.size; ++root) {
+        Target target = queue.target();
+        target.options.algorithm = root % 3 != 2 ? "two_phases" : "simple";
+        all[root]->call(target);
+      }
+    };
+    const auto fill = [&](uint64_t round) {
+      for (const auto& jobs : all) jobs->fill(seed + round);
+    };
+    const auto check = [&](uint64_t round) {
+      queue.synchronize();
+      for (const auto& jobs : all) jobs->check(seed + round);
+    };
+    fill(0);
+    for (int i = 0; i < 3; ++i) enqueue();
+    check(0);
+    OwnGraph graph(queue, enqueue);
+    for (uint64_t round = 1; round < 4; ++round) {
+      fill(round);
+      for (int i = 0; i < 3; ++i) ASSERT_EQ(tw_graph_launch(graph, queue), TW_OK) << tw_last_error();
+      check(round);
+    }
+    rank.rank.barrier();
+  });
+}
+
 /// Both protocols by turns, in a graph that is launched again and again; and barriers.
 TEST_P(Kernels, Captured) {
   const uint64_t seed = fresh_seed();

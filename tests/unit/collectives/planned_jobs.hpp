@@ -116,6 +116,16 @@ class Jobs {
                        expect(recv, reduced(c_.op, all(seed, c_.count), 0, size_, 0, c_.count), "allreduce", seed);
                      }});
   }
+  void add_broadcast() {
+    Room* buffer = room(c_.count);
+    jobs_.push_back(
+        {"broadcast",
+         [=, this](Target& t) { return THALWEG_CALL(t, broadcast, group_, buffer->data(), c_.count, c_.type, c_.root); },
+         [=, this](uint64_t seed) {
+           if (me_ == c_.root) buffer->store(encode(c_.type, values(seed, me_, c_.count)));
+         },
+         [=, this](uint64_t seed) { expect(buffer, values(seed, c_.root, c_.count), "broadcast", seed); }});
+  }
 
  private:
   Room* room(size_t elements) {
@@ -213,16 +223,6 @@ class Jobs {
                      [=, this](uint64_t seed) {
                        if (last != 0) expect(recv, reduced(c_.op, all(seed, c_.count), 0, last, 0, c_.count), "scan", seed);
                      }});
-  }
-  void add_broadcast() {
-    Room* buffer = room(c_.count);
-    jobs_.push_back(
-        {"broadcast",
-         [=, this](Target& t) { return THALWEG_CALL(t, broadcast, group_, buffer->data(), c_.count, c_.type, c_.root); },
-         [=, this](uint64_t seed) {
-           if (me_ == c_.root) buffer->store(encode(c_.type, values(seed, me_, c_.count)));
-         },
-         [=, this](uint64_t seed) { expect(buffer, values(seed, c_.root, c_.count), "broadcast", seed); }});
   }
   static Values joined(const std::vector<Values>& all) {
     Values whole;
