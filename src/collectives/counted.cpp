@@ -93,7 +93,6 @@ Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, con
   };
   tw_plan* plan = nullptr;
   if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
-  if (Status s = area->order(queue); is_error(s)) return s;
   return plan->trigger(&queue);
 }
 

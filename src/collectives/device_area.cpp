@@ -262,12 +262,27 @@ void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
   what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words), 32, kThreads));
 }
 
-Status DeviceArea::order(tw_queue& queue) {
-  if (last_queue_ == &queue || queue.queue->capture_state() != CaptureState::none) return TW_OK;
-  if (last_queue_ != nullptr) {
+Status DeviceArea::order(Queue& queue, const tw_queue* of) {
+  if (queue.capture_state() != CaptureState::none) return TW_OK;
+  const std::lock_guard lock(ordering_);
+  if (last_event_ != nullptr) {
+    if (Status s = queue.wait_event(*last_event_); is_error(s)) return s;
+  } else if (last_queue_ != nullptr && last_queue_ != of) {
     if (Status s = come_behind(queue, last_queue_); is_error(s)) return s;
   }
-  last_queue_ = &queue;
+  last_event_.reset();
+  last_queue_ = of;
+  return TW_OK;
+}
+
+Status DeviceArea::mark(Queue& queue) {
+  if (queue.capture_state() != CaptureState::none) return TW_OK;
+  std::unique_ptr<Event> event;
+  if (Status s = device().make_event(&event); is_error(s)) return s;
+  if (Status s = queue.record(*event); is_error(s)) return s;
+  const std::lock_guard lock(ordering_);
+  last_event_ = std::move(event);
+  last_queue_ = nullptr;
   return TW_OK;
 }
 

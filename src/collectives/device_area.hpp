@@ -43,6 +43,8 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   void unwatch(uint64_t* word) override;
   Status check() override;
   void fail(Status status, const std::string& why) override;
+  Status order(Queue& queue, const tw_queue* of) override;
+  Status mark(Queue& queue) override;
 
   /// Bytes of a block that LL takes at once.
   uint64_t room() const {
@@ -54,8 +56,6 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   void fill(bool rooted, ExchangeStep* out) const;
   /// The same where no rank knows how many: all blocks.
   void fill_counted(ExchangeStep* out) const;
-  /// Collectives of a group come one after the other: behind what another queue has of them. Captured ones keep the graph's order.
-  Status order(tw_queue& queue);
   /// The group ends: nothing of it is under way.
   void end();
 
@@ -76,8 +76,10 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   std::unique_ptr<tw_window> window_;
   tw_device_window view_{};
   AreaCosts costs_;
+  // Who has the last run; what is known of it
   const tw_queue* last_queue_ = nullptr;  // may have ended
-  std::mutex mutex_;
+  std::unique_ptr<Event> last_event_;
+  std::mutex ordering_, mutex_;
   Status failed_ = TW_OK;
   std::string why_;
 };

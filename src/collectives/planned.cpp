@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/planned.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -173,13 +175,17 @@ Status Lowering::add(std::span<const uint32_t> after, uint32_t* number) {
   return TW_OK;
 }
 
-Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, const uint64_t* first_channel,
-           uint32_t* step) {
+Status check_added(const tw_plan& plan, const tw_group& group, const Call& call, const tw_collective_options& options) {
   if (Status s = plan.check_open(); is_error(s)) return s;
   if (&plan.proxy.context != &group.worker.context)
     return fail(TW_ERR_INVALID, "%s: the plan and the group are of different contexts", call.name);
   if (options.after_count != 0 && options.after_steps == nullptr)
     return fail(TW_ERR_INVALID, "%s: after_steps is NULL, after_count is %zu", call.name, options.after_count);
+  return TW_OK;
+}
+
+Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, const uint64_t* first_channel,
+           uint32_t* step) {
   Collectives* all = nullptr;
   CollectiveTask task;
   {
@@ -196,8 +202,50 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
 
 // ------------------------------------------------------------------------------------------------ by kernels
 
+/// "kernel": the one of them that is chosen; where the ranks' devices do not reach each other, steps.
+constexpr const char* kAnyKernel = "kernel";
+bool names(const tw_collective_options& options, const char* name) {
+  return options.algorithm != nullptr && std::strcmp(options.algorithm, name) == 0;
+}
+tw_collective_options without_any(tw_collective_options options) {
+  if (names(options, kAnyKernel)) options.algorithm = nullptr;
+  return options;
+}
+/// In a plan kernels are asked for by name: they have an order among all of the group, and plans otherwise have none.
+bool names_kernels(const Call& call, const tw_collective_options& options) {
+  const std::span<const Algorithm> all = algorithms_of(call.what.kind);
+  return names(options, kAnyKernel) || std::ranges::any_of(all, [&](const Algorithm& each) {
+           return each.kernels != Kernels::none && names(options, each.name);
+         });
+}
+
+/// Of the group's first collective by kernels: whether all ranks' executors are devices that reach each other.
+Status find_device(Executor& executor, tw_group& group) {
+  Collectives* all = nullptr;
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
+    if (Status s = all->check(); is_error(s)) return s;
+  }
+  return all->device_tried() ? Status{TW_OK} : all->find_device(executor);
+}
+
+Status find_device(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options) {
+  Collectives* all = nullptr;
+  CollectiveTask task;
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
+    if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
+  }
+  Executor* executor = nullptr;
+  if (Status s = plan.executor_for(task.device, &executor); is_error(s)) return s;
+  return find_device(*executor, group);
+}
+
 /// The call as one step, where kernels do it.
-Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added) {
+Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added,
+                    uint32_t* step) {
   std::shared_ptr<const ExchangeStep> exchange;
   {
     const Engine::Guard guard(*group.worker.engine);
@@ -206,7 +254,10 @@ Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collect
   }
   *added = exchange != nullptr;
   if (exchange == nullptr) return TW_OK;
-  return plan.add(exchange_step(call.name, std::move(exchange)), kOpDefaults, nullptr);
+  tw_op_options order = kOpDefaults;
+  order.after_steps = options.after_steps;
+  order.after_count = options.after_count;
+  return plan.add(exchange_step(call.name, std::move(exchange)), order, step);
 }
 
 // ------------------------------------------------------------------------------------------------ kept by a queue
@@ -247,7 +298,13 @@ uint64_t hash_of(const std::string& text) {
 Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, uint32_t* step) {
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (Status s = check_planned(call, options); is_error(s)) return s;
-  return add(plan, group, call, options, nullptr, step);
+  if (Status s = check_added(plan, group, call, options); is_error(s)) return s;
+  if (!names_kernels(call, options)) return add(plan, group, call, options, nullptr, step);
+  const tw_collective_options chosen = without_any(options);
+  if (Status s = find_device(plan, group, call, chosen); is_error(s)) return s;
+  bool added = false;
+  if (Status s = add_exchange(plan, group, call, chosen, &added, step); is_error(s) || added) return s;
+  return add(plan, group, call, chosen, nullptr, step);
 }
 
 Status find_device(tw_queue& queue, tw_group& group, const char* name) {
@@ -255,16 +312,11 @@ Status find_device(tw_queue& queue, tw_group& group, const char* name) {
   if (queue.queue->capture_state() != CaptureState::none)
     return fail(TW_ERR_INVALID,
                 "%s: the group's first collective on a queue cannot be captured: call it once before the capture", name);
-  Collectives* all = nullptr;
-  {
-    const Engine::Guard guard(*group.worker.engine);
-    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
-    if (Status s = all->check(); is_error(s)) return s;
-  }
-  return all->find_device(queue.executor);
+  return find_device(queue.executor, group);
 }
 
-Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& options) {
+Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& given) {
+  const tw_collective_options options = without_any(given);
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (options.after_count != 0)
@@ -284,12 +336,13 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   const std::shared_ptr<DeviceArea>& area = group.collectives->device();
   bool by_kernel = false;
   const auto fill = [&](tw_plan& made) {
-    if (Status s = add_exchange(made, group, call, options, &by_kernel); is_error(s) || by_kernel) return s;
+    if (Status s = check_added(made, group, call, options); is_error(s)) return s;
+    if (Status s = add_exchange(made, group, call, options, &by_kernel, nullptr); is_error(s) || by_kernel) return s;
     return add(made, group, call, options, &first_channel, nullptr);
   };
   if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
   if (area != nullptr) {
-    if (Status s = area->order(queue); is_error(s)) return s;
+    if (Status s = area->order(*queue.queue, &queue); is_error(s)) return s;
   }
   return plan->trigger(&queue);
 }

@@ -7,9 +7,12 @@
 #include "base/status.hpp"
 #include "devices/program/exchange_counted.hpp"
 
+struct tw_queue;
+
 namespace thalweg::impl {
 
 class Device;
+class Queue;
 
 /// What the kernels of all ranks store into: one rank's part, and how it reaches the others'. Any thread.
 class ExchangeArea {
@@ -22,6 +25,11 @@ class ExchangeArea {
   /// TW_OK, or which rank was lost, or how a run failed: the ranks no longer agree on what the area holds.
   virtual Status check() = 0;
   virtual void fail(Status status, const std::string& why) = 0;
+  /// A group's kernels run one after the other: what `queue` gets from now on comes behind those on other queues. `of`: it is that
+  /// one's, which is known until it ends. Captured ones keep the graph's order.
+  virtual Status order(Queue& queue, const tw_queue* of) = 0;
+  /// What `queue` has by now is to be waited for, also when it has ended meanwhile.
+  virtual Status mark(Queue& queue) = 0;
 };
 
 /// As bits of device::Exchange.

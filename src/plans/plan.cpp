@@ -78,7 +78,8 @@ Status tw_plan::prepare(uint64_t limit_ns) {
 }
 
 Status tw_plan::prepare_parts(const Deadline& deadline) {
-  if (Status s = failure_.allocate(*executor_, list_.size()); is_error(s)) return s;
+  if (Status s = program_.part(); is_error(s)) return s;
+  if (Status s = failure_.allocate(*executor_); is_error(s)) return s;
   failure_.watch_ranks();
   if (Status s = resolved_.resolve(*executor_); is_error(s)) return s;
   if (Status s = channels_.open(*executor_, deadline); is_error(s)) return s;

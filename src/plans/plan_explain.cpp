@@ -24,7 +24,10 @@ std::string tables_of(const PlanStep& step, const Resolved& how) {
 }
 
 std::string kernel_of(const ExchangeStep& step) {
-  const char* const protocol = step.what.low_latency != 0 ? "LL, " : step.counted() ? "Simple, counts by device, " : "Simple, ";
+  const char* const protocol = step.what.low_latency != 0 ? "LL, "
+                               : step.counted()           ? "Simple, counts by device, "
+                               : step.what.slices != 0    ? "Simple in two phases, "
+                                                          : "Simple, ";
   return std::string("one kernel on each device, protocol ") + protocol + std::to_string(step.blocks) + " blocks of " +
          std::to_string(step.what.threads) + " threads";
 }

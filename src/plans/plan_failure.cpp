@@ -2,6 +2,8 @@
 // From what the executor and the host recorded of a failed run to its status and text.
 #include "plans/plan_failure.hpp"
 
+#include <algorithm>
+
 #include "plans/plan_channels.hpp"
 #include "plans/plan_program.hpp"
 
@@ -28,29 +30,40 @@ std::string text_of_counts(const ExchangeStep& step, const device::Failure& fail
 
 }  // namespace
 
-Status PlanFailure::allocate(Executor& executor, size_t steps) {
+Status PlanFailure::allocate(Executor& executor) {
   executor_ = &executor;
-  pinned_length_ = sizeof(device::Failure) + (1 + kProxiedWords * steps) * sizeof(uint64_t);
+  parts_ = 1;
+  for (const PlanStep& step : list_) {
+    if (step.exchange == nullptr) continue;
+    parts_ += 2;  // it, and what comes behind it
+    ExchangeArea* const area = step.exchange->area.get();
+    if (std::find(areas_.begin(), areas_.end(), area) == areas_.end()) areas_.push_back(area);
+  }
+  pinned_length_ = parts_ * sizeof(device::Failure) + (1 + kProxiedWords * list_.size()) * sizeof(uint64_t);
   const Status status = executor.pinned().allocate(pinned_length_, &pinned_);
-  record_ = reinterpret_cast<device::Failure*>(pinned_);
-  abort_word_ = reinterpret_cast<uint64_t*>(pinned_ + sizeof(device::Failure));
+  records_ = reinterpret_cast<device::Failure*>(pinned_);
+  abort_word_ = reinterpret_cast<uint64_t*>(pinned_ + parts_ * sizeof(device::Failure));
   return status;
 }
 
-/// A program that has one has nothing else.
-ExchangeArea* PlanFailure::area() const {
-  return list_.empty() || list_[0].exchange == nullptr ? nullptr : list_[0].exchange->area.get();
+void PlanFailure::watch_ranks() {
+  for (ExchangeArea* const ranks : areas_) ranks->watch(abort_word_);
 }
 
-void PlanFailure::watch_ranks() {
-  if (ExchangeArea* const ranks = area(); ranks != nullptr) ranks->watch(abort_word_);
+Status PlanFailure::check_ranks() const {
+  for (ExchangeArea* const ranks : areas_) {
+    if (Status s = ranks->check(); is_error(s)) return s;
+  }
+  return TW_OK;
 }
 
 void PlanFailure::release() {
-  if (ExchangeArea* const ranks = area(); ranks != nullptr && abort_word_ != nullptr) ranks->unwatch(abort_word_);
+  for (ExchangeArea* const ranks : areas_) ranks->unwatch(abort_word_);
+  areas_.clear();
   if (executor_ != nullptr) executor_->pinned().free(pinned_, pinned_length_);
   pinned_ = 0;
-  record_ = nullptr;
+  parts_ = 0;
+  records_ = nullptr;
   abort_word_ = nullptr;
   told_ = false;
   said_code_ = TW_OK;
@@ -58,11 +71,18 @@ void PlanFailure::release() {
   channel_why_.clear();
 }
 
-std::string PlanFailure::text_of(const device::Failure& failure) const {
+size_t PlanFailure::recorded_part() const {
+  size_t part = 0;
+  while (part < parts_ && __atomic_load_n(&records_[part].code, __ATOMIC_ACQUIRE) == 0) ++part;
+  return part;
+}
+
+std::string PlanFailure::text_of(size_t part) const {
+  const device::Failure& failure = records_[part];
   const auto code = static_cast<Status>(failure.code);
   if (code == TW_ERR_CLOSED) return "a queue ended, or broke, before it had run what it was given. Prepare the plan again";
-  if (failure.what >= program_.owner().size()) return status_name(code);
-  const uint32_t index = program_.owner()[failure.what];
+  if (part >= program_.parts() || failure.what >= program_.owner(part).size()) return status_name(code);
+  const uint32_t index = program_.owner(part)[failure.what];
   const PlanStep& step = list_[index];
   std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
   if (resolved_[index].channel != nullptr) text += ", " + name_of_channel(step);
@@ -89,27 +109,27 @@ std::string PlanFailure::text_of(const device::Failure& failure) const {
 }
 
 /// The same however often it is asked: to end the channels makes them say that they have failed, too.
-std::string PlanFailure::why(Status code, bool recorded) {
+std::string PlanFailure::why(Status code, size_t part) {
   const std::lock_guard lock(mutex_);
   if (said_code_ == code) return said_;
   said_code_ = code;
   const bool by_channel = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE))) == code;
   std::string because = by_channel ? channel_why_ : "";
-  if (ExchangeArea* const ranks = area(); by_channel && ranks != nullptr && is_error(ranks->check())) because = last_error();
+  if (by_channel && is_error(check_ranks())) because = last_error();
   if (!proxy_why_.empty()) return said_ = proxy_why_;
-  if (!because.empty() && (!recorded || code == TW_ERR_CLOSED)) return said_ = because;
-  return said_ = text_of(*record_) + (because.empty() ? "" : " (" + because + ")");
+  if (!because.empty() && (part == parts_ || code == TW_ERR_CLOSED)) return said_ = because;
+  if (part == parts_) return said_ = status_name(code);
+  return said_ = text_of(part) + (because.empty() ? "" : " (" + because + ")");
 }
 
 Status PlanFailure::now() {
-  if (record_ == nullptr) return TW_OK;
-  // acquire: the record was filled in before its code
-  auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&record_->code, __ATOMIC_ACQUIRE)));
-  const bool recorded = is_error(code);
-  if (!recorded) code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
+  if (records_ == nullptr) return TW_OK;
+  const size_t part = recorded_part();  // it was filled in before its code
+  const auto code = static_cast<Status>(part < parts_ ? static_cast<int64_t>(records_[part].code)
+                                                      : static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
   if (!is_error(code)) return TW_OK;
-  const std::string text = why(code, recorded);
-  if (ExchangeArea* const ranks = area(); ranks != nullptr) ranks->fail(code, text);
+  const std::string text = why(code, part);
+  for (ExchangeArea* const ranks : areas_) ranks->fail(code, text);
   if (code != TW_ERR_BUSY) channels_.fail_ends(code, "a plan at the peer failed: " + text);  // the peers' waits end too
   return fail(code, "%s", text.c_str());
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a run of a plan fails. A block of pinned memory has the record that the executor fills in, the abort word that ends its waits,
-// and the words of proxied steps; beside it are the texts of what failed on the host's side.
+// How a run of a plan fails. A block of pinned memory has the records that the executor fills in, one of each program, the abort
+// word that ends its waits, and the words of proxied steps; beside it are the texts of what failed on the host's side.
 #pragma once
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "plans/executor.hpp"
 #include "plans/plan_list.hpp"
@@ -21,9 +22,9 @@ class PlanFailure {
   PlanFailure(const PlanFailure&) = delete;
   PlanFailure& operator=(const PlanFailure&) = delete;
 
-  Status allocate(Executor& executor, size_t steps);
+  Status allocate(Executor& executor);
   void release();
-  device::Failure* record() const { return record_; }
+  device::Failure* record(size_t part) const { return records_ + part; }
   uint64_t* abort_word() const { return abort_word_; }
   uint64_t* proxied_words(size_t step) const { return abort_word_ + 1 + kProxiedWords * step; }
 
@@ -36,21 +37,23 @@ class PlanFailure {
   void tell();
   /// Has a run failed? Of a plan that is prepared.
   bool any() const { return recorded() || __atomic_load_n(abort_word_, __ATOMIC_ACQUIRE) != 0; }
+  /// What the kernels of groups store into; of each group once.
+  const std::vector<ExchangeArea*>& areas() const { return areas_; }
   /// TW_OK, or why the ranks of a group's kernel no longer run it together: another plan of theirs failed.
-  Status check_ranks() const { return area() != nullptr ? area()->check() : Status{TW_OK}; }
+  Status check_ranks() const;
   /// From now on the loss of a rank ends what a kernel of a group's waits for, until release().
   void watch_ranks();
   /// By a step's own record.
-  bool recorded() const { return __atomic_load_n(&record_->code, __ATOMIC_ACQUIRE) != 0; }
+  bool recorded() const { return recorded_part() < parts_; }
 
-  /// Why a step of the executor failed.
-  std::string text_of(const device::Failure& failure) const;
   void fail_channel(Status status, const std::string& why);
   void fail_step(uint32_t index, Status status, const char* why);
 
  private:
-  std::string why(Status code, bool recorded);
-  ExchangeArea* area() const;
+  std::string why(Status code, size_t part);
+  size_t recorded_part() const;  // parts_: none
+  /// Why a step of the executor failed.
+  std::string text_of(size_t part) const;
 
   const PlanList& list_;
   const ResolvedSteps& resolved_;
@@ -59,7 +62,9 @@ class PlanFailure {
   Executor* executor_ = nullptr;
   uint64_t pinned_ = 0;
   size_t pinned_length_ = 0;
-  device::Failure* record_ = nullptr;
+  device::Failure* records_ = nullptr;
+  size_t parts_ = 0;  // for which there are records
+  std::vector<ExchangeArea*> areas_;
   uint64_t* abort_word_ = nullptr;
   std::mutex mutex_;
   bool told_ = false;        // the failure was reported

@@ -100,47 +100,65 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
 
 }  // namespace
 
-/// One step's, after its predecessors' ones. last: of the program, by step of the user's.
-void PlanProgram::compose_step(uint32_t i, std::vector<uint32_t>& last) {
+/// One step's, after its predecessors' ones of the same part. last: of its part, by step of the user's.
+void PlanProgram::compose_step(uint32_t i, std::vector<uint32_t>& last, Part* part) {
   Resolved& how = resolved_[i];
   std::vector<device::Step> made;
   lower(list_[i], how, &made);
-  how.first = static_cast<uint32_t>(steps_.size());
+  how.first = static_cast<uint32_t>(part->steps.size());
   std::vector<uint32_t> after;
-  for (const uint32_t earlier : list_[i].after) after.push_back(last[earlier]);
+  for (const uint32_t earlier : list_[i].after) {
+    if (part_of_[earlier] == part_of_[i]) after.push_back(last[earlier]);
+  }
   if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the proxy sees one message of it at a time
     for (uint32_t j = i; j-- > 0;) {
-      if (resolved_[j].channel != how.channel) continue;
+      if (resolved_[j].channel != how.channel || part_of_[j] != part_of_[i]) continue;
       after.push_back(last[j]);
       break;
     }
   }
   for (size_t k = 0; k < made.size(); ++k) {
-    if (k != 0) after = {static_cast<uint32_t>(steps_.size() - 1)};
-    made[k].first_after = static_cast<uint32_t>(after_.size());
+    if (k != 0) after = {static_cast<uint32_t>(part->steps.size() - 1)};
+    made[k].first_after = static_cast<uint32_t>(part->after.size());
     made[k].after_count = static_cast<uint32_t>(after.size());
-    after_.insert(after_.end(), after.begin(), after.end());
-    steps_.push_back(made[k]);
-    owner_.push_back(i);
+    part->after.insert(part->after.end(), after.begin(), after.end());
+    part->steps.push_back(made[k]);
+    part->owner.push_back(i);
   }
-  last[i] = static_cast<uint32_t>(steps_.size() - 1);
+  last[i] = static_cast<uint32_t>(part->steps.size() - 1);
 }
+
+Status PlanProgram::part() { return part_plan(list_, &part_of_, &part_count_); }
 
 Status PlanProgram::compose() {
-  steps_.clear();
-  after_.clear();
-  owner_.clear();
+  parts_.clear();
+  parts_.resize(part_count_);
   std::vector<uint32_t> last(list_.size());
-  for (uint32_t i = 0; i < list_.size(); ++i) compose_step(i, last);
-  ahead_ = waits_ahead(list_, resolved_, *executor_);
-  return arrange(steps_, after_, blocks_, &shape_);
+  for (uint32_t i = 0; i < list_.size(); ++i) {
+    Part& part = parts_[part_of_[i]];
+    compose_step(i, last, &part);
+    part.exchange = list_[i].exchange.get();
+  }
+  ahead_ = part_count_ == 1 ? waits_ahead(list_, resolved_, *executor_) : WaitsAhead{};
+  state_length_ = 0;
+  for (Part& part : parts_) {
+    part.state = state_length_;
+    state_length_ += (state_bytes(part.steps.size()) + 127) / 128 * 128;
+    if (Status s = arrange(part.steps, part.after, blocks_, &part.shape); is_error(s)) return s;
+  }
+  return TW_OK;
 }
 
-/// The executor's copy of a program that is too long for a launch's parameters.
+/// The executor's copy of programs that are too long for a launch's parameters.
 Status PlanProgram::place() {
-  if (fits_inline(steps_.size(), after_.size())) return TW_OK;
-  std::vector<std::byte> bytes(placed_bytes(steps_, after_, shape_));
-  thalweg::impl::place(steps_, after_, shape_, bytes.data());
+  std::vector<std::byte> bytes;
+  for (Part& part : parts_) {
+    if (part.fits()) continue;
+    part.placed = bytes.size();
+    bytes.resize((bytes.size() + placed_bytes(part.steps, part.after, part.shape) + 127) / 128 * 128);
+    thalweg::impl::place(part.steps, part.after, part.shape, bytes.data() + part.placed);
+  }
+  if (bytes.empty()) return TW_OK;
   if (placed_ == 0) {
     placed_length_ = bytes.size();
     if (Status s = executor_->own().allocate(placed_length_, &placed_); is_error(s)) return s;
@@ -151,27 +169,33 @@ Status PlanProgram::place() {
 Status PlanProgram::build(Executor& executor) {
   executor_ = &executor;
   if (Status s = compose(); is_error(s)) return s;
-  state_length_ = state_bytes(steps_.size());
   if (Status s = executor_->own().allocate(state_length_, &state_); is_error(s)) return s;
   return place();
 }
 
-OwnerWords PlanProgram::owner_words() const {
-  auto* const words =
-      device::owner_words(reinterpret_cast<device::ProgramState*>(state_), static_cast<uint32_t>(steps_.size()));
-  return {reinterpret_cast<uint64_t>(words), executor_->device() != nullptr ? shape_.blocks : 1};
+std::vector<OwnerWords> PlanProgram::owner_words() const {
+  std::vector<OwnerWords> all;
+  for (const Part& part : parts_) {
+    const uint64_t state = state_ + part.state;
+    auto* const words =
+        device::owner_words(reinterpret_cast<device::ProgramState*>(state), static_cast<uint32_t>(part.steps.size()));
+    const uint32_t blocks = executor_->device() != nullptr ? part.shape.blocks : 1;
+    all.push_back({state, reinterpret_cast<uint64_t>(words), blocks, part.exchange == nullptr ? blocks : 0});
+  }
+  return all;
 }
 
-ProgramRun PlanProgram::run() const {
+ProgramRun PlanProgram::run(size_t index) const {
+  const Part& part = parts_[index];
   ProgramRun run;
-  run.steps = steps_;
-  run.after = after_;
-  run.placed = placed_;
-  run.state = state_;
-  run.shape = shape_;
-  if (const ExchangeStep* const exchange = list_[0].exchange.get(); exchange != nullptr) {
-    run.exchange = &exchange->what;
-    if (exchange->counted()) run.counts = &exchange->counts;
+  run.steps = part.steps;
+  run.after = part.after;
+  run.placed = part.fits() ? 0 : placed_ + part.placed;
+  run.state = state_ + part.state;
+  run.shape = part.shape;
+  if (part.exchange != nullptr) {
+    run.exchange = &part.exchange->what;
+    if (part.exchange->counted()) run.counts = &part.exchange->counts;
   }
   return run;
 }
@@ -179,7 +203,7 @@ ProgramRun PlanProgram::run() const {
 void PlanProgram::set_value(uint32_t index, uint64_t value) {
   PlanStep& step = list_[index];
   step.op.signal_value = value;
-  if (step.op.signal != nullptr || step.op.verb == Verb::wait) steps_[resolved_[index].first].signal.value = value;
+  if (step.op.signal != nullptr || step.op.verb == Verb::wait) parts_[0].steps[resolved_[index].first].signal.value = value;
 }
 
 void PlanProgram::release() {
@@ -188,7 +212,5 @@ void PlanProgram::release() {
     executor_->own().free(placed_, placed_length_);
   }
   state_ = placed_ = 0;
-  steps_.clear();
-  after_.clear();
-  owner_.clear();
+  parts_.clear();
 }

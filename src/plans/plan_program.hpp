@@ -5,6 +5,9 @@
 //   put, get, copy: copy              signal, wait, atomic, reduce: the same
 //   what the executor does not reach: ring (with its buffer and value), await; the engine runs it in between
 //   (proxied.hpp)
+//
+// A collective by kernels is a program of its own, so that a plan with some is several, which a queue runs one after the other
+// (plan_parts.hpp). They share the guard, but for the record of a failure.
 #pragma once
 #include <string>
 #include <utility>
@@ -13,15 +16,16 @@
 #include "devices/program.hpp"
 #include "plans/channel.hpp"
 #include "plans/plan_list.hpp"
+#include "plans/plan_parts.hpp"
 #include "plans/plan_resolve.hpp"
 #include "plans/waits_ahead.hpp"
 
 namespace thalweg::impl {
 
-/// Words of a program's blocks (devices/program/ownership.hpp).
+/// Words of a program's blocks (devices/program/ownership.hpp). An exchange's are in its area.
 struct OwnerWords {
-  uint64_t words = 0;
-  uint32_t count = 0;
+  uint64_t state = 0, words = 0;
+  uint32_t blocks = 0, held = 0;  // that a run launches; that have a word here
 };
 
 class PlanProgram {
@@ -31,6 +35,8 @@ class PlanProgram {
   PlanProgram(const PlanProgram&) = delete;
   PlanProgram& operator=(const PlanProgram&) = delete;
 
+  /// Which step is of which program; refuses what no order of them can run.
+  Status part();
   /// From what is resolved; its state and, where it is long, the executor's copy.
   Status build(Executor& executor);
   /// The same in two parts, after an update: the state stays.
@@ -42,12 +48,14 @@ class PlanProgram {
   /// Of a plan of one step, in what goes along with every launch.
   void set_value(uint32_t index, uint64_t value);
 
+  size_t parts() const { return parts_.size(); }
   /// Without guard and carrier.
-  ProgramRun run() const;
+  ProgramRun run(size_t part) const;
+  /// Of the first part: its abort flag is that of all.
   uint64_t state() const { return state_; }
-  OwnerWords owner_words() const;
-  /// Of each step: the user's.
-  const std::vector<uint32_t>& owner() const { return owner_; }
+  std::vector<OwnerWords> owner_words() const;
+  /// Of each step of a part: the user's.
+  const std::vector<uint32_t>& owner(size_t part) const { return parts_[part].owner; }
 
   // --- waits_ahead.cpp
   /// Does a run wait ahead of its kernel, on a queue of these TW_WAITS_*?
@@ -58,16 +66,25 @@ class PlanProgram {
   std::string explain_waits(bool last_run_waited) const;
 
  private:
+  struct Part {
+    std::vector<device::Step> steps;
+    std::vector<uint32_t> after, owner;
+    ProgramShape shape;
+    const ExchangeStep* exchange = nullptr;
+    uint64_t state = 0, placed = 0;  // offsets
+    bool fits() const { return fits_inline(steps.size(), after.size()); }
+  };
   bool holds_many() const;
-  void compose_step(uint32_t i, std::vector<uint32_t>& last);
+  std::string explain_parts() const;
+  void compose_step(uint32_t i, std::vector<uint32_t>& last, Part* part);
 
   PlanList& list_;
   ResolvedSteps& resolved_;
   const uint32_t blocks_;
   Executor* executor_ = nullptr;
-  std::vector<device::Step> steps_;
-  std::vector<uint32_t> after_, owner_;
-  ProgramShape shape_;
+  std::vector<uint32_t> part_of_;  // by step of the user's
+  uint32_t part_count_ = 0;
+  std::vector<Part> parts_;
   WaitsAhead ahead_;
   uint64_t state_ = 0, placed_ = 0;
   size_t state_length_ = 0, placed_length_ = 0;

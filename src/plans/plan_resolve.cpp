@@ -41,6 +41,7 @@ Status thalweg::impl::choose_executor(const PlanList& list, const std::string& p
   Device* device = nullptr;
   for (const PlanStep& step : list) {
     BufferInfo info;
+    if (step.exchange != nullptr && device == nullptr) device = &step.exchange->area->device();
     if (device != nullptr || step.op.length == 0) continue;
     uint64_t begin = 0, length = 0;
     span_of(step, &begin, &length);

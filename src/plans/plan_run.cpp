@@ -10,10 +10,10 @@
 using namespace thalweg::impl;
 namespace device = thalweg::device;
 
-ProgramRun PlanRuns::run() const {
-  ProgramRun run = program_.run();
-  run.guard = {abort_flag_of(run.state), failure_.record(), reinterpret_cast<const device::u64*>(failure_.abort_word()),
-               limit_ns_};
+ProgramRun PlanRuns::run(size_t part) const {
+  ProgramRun run = program_.run(part);
+  run.guard = {abort_flag_of(program_.state()), failure_.record(part),
+               reinterpret_cast<const device::u64*>(failure_.abort_word()), limit_ns_};
   if (executor_->device() == nullptr) run.carrier = carried_.carrier();
   return run;
 }
@@ -85,25 +85,41 @@ Status PlanRuns::start(tw_queue& on) {
   return TW_OK;
 }
 
-Status PlanRuns::launch(Queue& on, uint32_t waits) {
-  const ProgramRun program = run();
-  waited_ahead_ = program_.has_wait_ahead(waits);
+/// Groups' kernels come one after the other.
+Status PlanRuns::order(Queue& on, const tw_queue* of) {
+  for (ExchangeArea* const ranks : failure_.areas()) {
+    if (Status s = ranks->order(on, of); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
+Status PlanRuns::launch(Queue& on, tw_queue* of) {
+  if (Status s = order(on, of); is_error(s)) return s;
+  waited_ahead_ = program_.has_wait_ahead(of != nullptr ? of->waits : TW_WAITS_AUTO);
   if (waited_ahead_) {
-    if (Status s = program_.wait_ahead(on, program.guard); is_error(s)) return s;
+    if (Status s = program_.wait_ahead(on, run(0).guard); is_error(s)) return s;
   }
-  const Status status = on.run(program);
-  if (is_error(status) && waited_ahead_) {  // nothing comes behind the kernel that waits
-    failure_.fail_step(0, status, "the program could not be launched behind its waits");
-    (void)on.synchronize();
+  for (size_t part = 0; part < program_.parts(); ++part) {
+    const Status status = on.run(run(part));
+    if (!is_error(status)) continue;
+    if (waited_ahead_ || part != 0) {  // nothing comes behind the kernel that waits, or behind the first programs
+      failure_.fail_step(0, status, "not all kernels of a run could be launched");
+      (void)on.synchronize();
+    }
+    return status;
   }
-  return status;
+  if (of != nullptr && !of->of_stream) return TW_OK;
+  for (ExchangeArea* const ranks : failure_.areas()) {
+    if (Status s = ranks->mark(on); is_error(s)) return s;
+  }
+  return TW_OK;
 }
 
 Status PlanRuns::enqueue(tw_queue& on) {
   const std::lock_guard order(on.order);
   const bool captured = on.queue->capture_state() != CaptureState::none;
   if (!captured) versions_.runs()->fetch_add(1);
-  if (Status s = launch(*on.queue, on.waits); is_error(s)) {
+  if (Status s = launch(*on.queue, &on); is_error(s)) {
     if (!captured) versions_.runs()->fetch_sub(1);
     return s;
   }
@@ -125,7 +141,7 @@ Status PlanRuns::start_by_host() {
   Status status = TW_IN_PROGRESS;
   if (executor_->device() == nullptr) {
     if (Status s = channels_.claim(nullptr); is_error(s)) return s;
-    if (host_run_ == nullptr) host_run_ = std::make_unique<HostProgram>(run());
+    if (host_run_ == nullptr) host_run_ = std::make_unique<HostProgram>(run(0));
     versions_.runs()->fetch_add(1);
     if (Status s = host_run_->start(); is_error(s)) {
       versions_.runs()->fetch_sub(1);
@@ -138,7 +154,7 @@ Status PlanRuns::start_by_host() {
     }
     if (Status s = channels_.claim(own_queue_.get()); is_error(s)) return s;
     versions_.runs()->fetch_add(1);
-    if (Status s = launch(*own_queue_, TW_WAITS_AUTO); is_error(s)) {
+    if (Status s = launch(*own_queue_, nullptr); is_error(s)) {
       versions_.runs()->fetch_sub(1);
       return s;
     }
@@ -153,22 +169,29 @@ Status PlanRuns::start_by_host() {
 /// blocks are released after its count, so these are read last. Any thread, under the proxy's mutex or the user's
 /// own order of calls.
 Status PlanRuns::runs_over() const {
-  if (owner_words_.count == 0) return TW_OK;
+  for (const OwnerWords& part : owner_words_) {
+    if (const Status s = part_over(part); s != TW_OK) return s;
+  }
+  return TW_OK;
+}
+
+Status PlanRuns::part_over(const OwnerWords& part) const {
   const auto load = [this](uint64_t* to, uint64_t from, size_t count) {
     if (executor_->device() != nullptr) return executor_->load(to, from, count * sizeof *to);
     for (size_t i = 0; i < count; ++i) to[i] = __atomic_load_n(reinterpret_cast<const uint64_t*>(from) + i, __ATOMIC_ACQUIRE);
     return Status{TW_OK};
   };
-  const uint64_t due = versions_.runs()->load() * owner_words_.count;
+  const uint64_t due = versions_.runs()->load() * part.blocks;
   if (due == 0) return TW_OK;
   uint64_t runs = 0, vain = 0;
-  if (Status s = load(&runs, program_.state() + offsetof(device::ProgramState, runs), 1); is_error(s)) return s;
-  if (runs * owner_words_.count < due) {
-    if (Status s = load(&vain, owner_words_.words + device::kMostOwners * sizeof vain, 1); is_error(s)) return s;
-    if (runs * owner_words_.count + vain < due) return TW_IN_PROGRESS;
+  if (Status s = load(&runs, part.state + offsetof(device::ProgramState, runs), 1); is_error(s)) return s;
+  if (runs * part.blocks < due) {
+    if (Status s = load(&vain, part.words + device::kMostOwners * sizeof vain, 1); is_error(s)) return s;
+    if (runs * part.blocks + vain < due) return TW_IN_PROGRESS;
   }
-  std::vector<uint64_t> words(owner_words_.count);
-  if (Status s = load(words.data(), owner_words_.words, words.size()); is_error(s)) return s;
+  if (part.held == 0) return TW_OK;
+  std::vector<uint64_t> words(part.held);
+  if (Status s = load(words.data(), part.words, words.size()); is_error(s)) return s;
   const auto held = [](uint64_t word) { return (word & 1) != 0 && (word & device::kClosed) == 0; };
   return std::any_of(words.begin(), words.end(), held) ? Status{TW_IN_PROGRESS} : Status{TW_OK};
 }

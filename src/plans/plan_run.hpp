@@ -55,7 +55,7 @@ class PlanRuns final : public Channel::User {
   }
 
   void on_channel_failed(const Channel& channel, Status status, const std::string& why) override;
-  void forget_owner_words() { owner_words_ = {}; }  // under the proxy's mutex
+  void forget_owner_words() { owner_words_.clear(); }  // under the proxy's mutex
   Status runs_over() const override;
   bool stays() const override { return kept_; }
 
@@ -63,11 +63,14 @@ class PlanRuns final : public Channel::User {
   bool waited_ahead() const { return waited_ahead_; }  // the last run
 
  private:
-  ProgramRun run() const;
+  ProgramRun run(size_t part) const;
   Status enqueue(tw_queue& on);
-  Status launch(Queue& on, uint32_t waits);  // a run: the kernel that waits ahead, if it is to, and the program's
-  void note_moves();                         // what each run moves by itself
-  void count_run();                          // in moved_
+  /// A run: the kernel that waits ahead, if it is to, and the programs'. of: the queue is its.
+  Status launch(Queue& on, tw_queue* of);
+  Status order(Queue& on, const tw_queue* of);
+  Status part_over(const OwnerWords& words) const;
+  void note_moves();  // what each run moves by itself
+  void count_run();   // in moved_
 
   Proxy& proxy_;
   const PlanList& list_;
@@ -83,9 +86,9 @@ class PlanRuns final : public Channel::User {
   std::unique_ptr<Queue> own_queue_;  // of runs by the host on a device; its waits block no other work
   tw_queue* last_queue_ = nullptr;
   std::unique_ptr<HostProgram> host_run_;
-  bool under_way_ = false;     // a run by the host
-  OwnerWords owner_words_;     // under the proxy's mutex
-  bool waited_ahead_ = false;  // the last run
+  bool under_way_ = false;               // a run by the host
+  std::vector<OwnerWords> owner_words_;  // under the proxy's mutex
+  bool waited_ahead_ = false;            // the last run
   struct Moves {
     Way way;
     Moved::Count each;

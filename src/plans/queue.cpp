@@ -51,14 +51,14 @@ void register_queue(tw_queue* queue) {
   queues().all.insert(queue);
 }
 
-Status come_behind(tw_queue& queue, const tw_queue* other) {
+Status come_behind(Queue& queue, const tw_queue* other) {
   const std::lock_guard lock(queues().mutex);
   for (tw_queue* known : queues().all) {
     if (known != other || known->queue->capture_state() != CaptureState::none) continue;
     std::unique_ptr<Event> event;
-    if (Status s = queue.executor.device()->make_event(&event); is_error(s)) return s;
+    if (Status s = queue.device()->make_event(&event); is_error(s)) return s;
     if (Status s = known->queue->record(*event); is_error(s)) return s;
-    return queue.queue->wait_event(*event);
+    return queue.wait_event(*event);
   }
   return TW_OK;
 }

@@ -63,7 +63,7 @@ Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out);
 Status check(const tw_queue* queue);
 void register_queue(tw_queue* queue);  // made by a user
 /// What `queue` gets from now on comes after what `other`, of the same device, has by now. One that has ended had all of it done.
-Status come_behind(tw_queue& queue, const tw_queue* other);
+Status come_behind(Queue& queue, const tw_queue* other);
 Status check_stream(const void* stream);
 
 }  // namespace thalweg::impl

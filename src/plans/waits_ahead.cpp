@@ -7,6 +7,7 @@
 #include "plans/waits_ahead.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "devices/program/wait_ahead.hpp"
 #include "devices/queue.hpp"
@@ -55,18 +56,19 @@ using namespace thalweg::impl;
 namespace device = thalweg::device;
 
 /// A kernel that waits holds at most as many multiprocessors as it has blocks.
-bool PlanProgram::holds_many() const { return shape_.blocks * kHeldPart > executor_->multiprocessors(); }
+bool PlanProgram::holds_many() const { return parts_[0].shape.blocks * kHeldPart > executor_->multiprocessors(); }
 
 Status PlanProgram::wait_ahead(Queue& on, const device::Guard& guard) const {
   device::WaitAhead list{};
   list.state = reinterpret_cast<device::ProgramState*>(state_);
   list.guard = guard;
-  list.step_count = static_cast<uint32_t>(steps_.size());
-  list.blocks = shape_.blocks;
-  const auto add = [this](uint32_t step, bool post, device::AheadStep* out) {
+  const std::vector<device::Step>& steps = parts_[0].steps;
+  list.step_count = static_cast<uint32_t>(steps.size());
+  list.blocks = parts_[0].shape.blocks;
+  const auto add = [&](uint32_t step, bool post, device::AheadStep* out) {
     uint32_t at = resolved_[step].first;
-    if (!post && steps_[at].kind == device::StepKind::post) ++at;  // the take of a receive
-    const device::Step& its = steps_[at];
+    if (!post && steps[at].kind == device::StepKind::post) ++at;  // the take of a receive
+    const device::Step& its = steps[at];
     *out = {its.end, its.kind, at, static_cast<uint32_t>(its.operand), its.recv_buffer};
   };
   for (const uint32_t step : ahead_.posts) add(step, true, &list.post[list.posts++]);
@@ -74,8 +76,21 @@ Status PlanProgram::wait_ahead(Queue& on, const device::Guard& guard) const {
   return on.launch(WaitAheadKernel{&list});
 }
 
+std::string PlanProgram::explain_parts() const {
+  std::string text = "  programs: one after the other, which wait in their kernels; of steps";
+  for (const Part& part : parts_) {
+    uint32_t said = UINT32_MAX;
+    for (const uint32_t step : part.owner) {
+      if (step != std::exchange(said, step)) text.append(" ").append(std::to_string(step));
+    }
+    text += &part != &parts_.back() ? ";" : "\n";
+  }
+  return text;
+}
+
 std::string PlanProgram::explain_waits(bool last_run_waited) const {
   if (executor_->device() == nullptr) return "";
+  if (parts_.size() != 1) return explain_parts();
   const auto waits = [](const PlanStep& step) {
     return step.op.verb == Verb::send || step.op.verb == Verb::recv || step.op.verb == Verb::wait;
   };
@@ -85,6 +100,7 @@ std::string PlanProgram::explain_waits(bool last_run_waited) const {
   for (const uint32_t step : ahead_.waits) text += " " + std::to_string(step);
   const bool many = holds_many();
   text += many ? ", by TW_WAITS_AUTO too (" : "; by TW_WAITS_AUTO in the program's kernel (";
-  text += std::to_string(shape_.blocks) + " blocks, " + std::to_string(executor_->multiprocessors()) + " multiprocessors)";
+  text +=
+      std::to_string(parts_[0].shape.blocks) + " blocks, " + std::to_string(executor_->multiprocessors()) + " multiprocessors)";
   return text + (last_run_waited ? "; so did the last run\n" : "\n");
 }

@@ -95,7 +95,7 @@ TEST(DeviceModels, ARunFindsWhatTheOneBeforeItCounted) {
 TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
   expect_code("include/thalweg/device/wait.hpp", {"m.compare_swap(abort_flag", "m.store(&failure->what, what);",
                                                   "m.release(reinterpret_cast<u64*>(&failure->code)"});
-  expect_code("src/plans/plan_failure.cpp", {"__atomic_load_n(&record_->code, __ATOMIC_ACQUIRE)"});
+  expect_code("src/plans/plan_failure.cpp", {"__atomic_load_n(&records_[part].code, __ATOMIC_ACQUIRE)"});
   check([](Program& p) {
     const Word what = p.word(), code = p.word(), abort_flag = p.word();
     for (int block = 1; block <= 2; ++block) {

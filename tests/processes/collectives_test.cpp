@@ -69,12 +69,14 @@ struct OnDevice {
     const std::vector<uint64_t> rows(kRanks, 150);
     return tw_memory_copy(context, counts, rows.data(), kRanks * sizeof(uint64_t));
   }
-  tw_status call(tw_queue* queue, tw_group* group, const char* algorithm) const {
+  tw_status call(tw_queue* queue, tw_group* group, const char* algorithm, uint32_t root) const {
     if (strcmp(algorithm, "counted") == 0)
       return tw_alltoallv_counted_on(queue, group, numbers, counts, nullptr, 500, numbers + 500, counts + kRanks, nullptr, 500,
                                      sizeof(uint64_t), nullptr);
     tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
     options.algorithm = algorithm;
+    if (strcmp(algorithm, "two_phases") == 0)
+      return tw_broadcast_on(queue, group, numbers, 1'000, TW_TYPE_INT64, root, &options);
     return tw_allreduce_on(queue, group, TW_IN_PLACE, numbers, 1'000, TW_TYPE_INT64, TW_REDUCE_MAX, &options);
   }
   uint64_t *const numbers, *const counts;
@@ -95,7 +97,7 @@ tw_status until_it_fails_on_a_queue(Rank& rank, const char* algorithm) {
   if (status == TW_OK) status = tw_queue_create(context, place.c_str(), nullptr, &queue);
   if (status == TW_OK) status = tw_barrier_on(queue, rank.group, nullptr);
   for (int i = 0; i < 1'000'000 && status == TW_OK; ++i) {
-    status = what.call(queue, rank.group, algorithm);
+    status = what.call(queue, rank.group, algorithm, static_cast<uint32_t>(i) % kRanks);
     if (status == TW_OK) status = tw_queue_synchronize(queue);
     if (status == TW_OK) status = tw_queue_check(queue);
   }
@@ -103,9 +105,42 @@ tw_status until_it_fails_on_a_queue(Rank& rank, const char* algorithm) {
   return status == TW_ERR_PEER_LOST ? tw_barrier_on(queue, rank.group, nullptr) : status;
 }
 
+/// The same between other steps of a plan.
+tw_status until_it_fails_in_a_plan(Rank& rank) {
+  const std::string place = "emulated:" + std::to_string(tw_group_rank(rank.group) % 2);
+  tw_context* const context = tw_group_context(rank.group);
+  tw_memory_options where = TW_MEMORY_OPTIONS_INIT;
+  where.place = place.c_str();
+  tw_plan_options at = TW_PLAN_OPTIONS_INIT;
+  at.place = place.c_str();
+  tw_memory* memory = nullptr;
+  tw_plan* plan = nullptr;
+  uint32_t before = 0, reduced = 0;
+  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+  options.algorithm = "kernel";
+  options.after_steps = &before;
+  options.after_count = 1;
+  tw_op_options behind = TW_OP_OPTIONS_INIT;
+  behind.after_steps = &reduced;
+  behind.after_count = 1;
+  tw_status status = tw_memory_allocate(context, 24'000, &where, &memory);
+  if (status == TW_OK) status = tw_plan_create(context, &at, &plan);
+  char* const room = memory != nullptr ? static_cast<char*>(tw_memory_address(memory)) : nullptr;
+  if (status == TW_OK) status = tw_plan_copy(plan, room + 8'000, room, 8'000, nullptr, &before);
+  if (status == TW_OK)
+    status =
+        tw_plan_allreduce(plan, rank.group, TW_IN_PLACE, room + 8'000, 1'000, TW_TYPE_INT64, TW_REDUCE_MAX, &options, &reduced);
+  if (status == TW_OK) status = tw_plan_copy(plan, room + 16'000, room + 8'000, 8'000, &behind, nullptr);
+  if (status == TW_OK) status = tw_plan_prepare(plan, kSecond);
+  for (int i = 0; i < 1'000'000 && status == TW_OK; ++i) status = tw_plan_run(plan, 60 * kSecond);
+  return status;
+}
+
 /// One collective after the other, of this kind, until one fails. Its status; TW_OK: none has, for long.
 tw_status until_it_fails(Rank& rank, uint32_t kind) {
-  if (kind >= 5) return until_it_fails_on_a_queue(rank, kind == 5 ? "ll" : kind == 6 ? "simple" : "counted");
+  constexpr const char* kKernels[] = {"ll", "simple", "two_phases", "counted"};
+  if (kind == 9) return until_it_fails_in_a_plan(rank);
+  if (kind >= 5) return until_it_fails_on_a_queue(rank, kKernels[kind - 5]);
   std::vector<int64_t> in(60'000 * kRanks, 1), out(in.size());
   const size_t whole = in.size(), part = whole / kRanks;
   tw_status status = TW_OK;
@@ -147,7 +182,7 @@ const Role kMember("collectives member", [](Pipe& pipe) {
 using Place = std::tuple<const char*, uint32_t>;
 class CollectivesBetween : public testing::TestWithParam<Place> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, CollectivesBetween, testing::Combine(testing::Values("shm", "tcp"), testing::Range(0u, 5u)));
-INSTANTIATE_TEST_SUITE_P(OnQueues, CollectivesBetween, testing::Combine(testing::Values("shm"), testing::Values(5u, 6u, 7u)));
+INSTANTIATE_TEST_SUITE_P(OnQueues, CollectivesBetween, testing::Combine(testing::Values("shm"), testing::Range(5u, 10u)));
 
 TEST_P(CollectivesBetween, AKilledRankIsNamedToAll) {
   const auto [transport, kind] = GetParam();
