@@ -146,6 +146,7 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
                          size_t{4} << 20, size_t{16} << 20, size_t{64} << 20, size_t{256} << 20}) {
       if (bytes > most || (bytes < 64 && kind != allreduce && kind != broadcast)) continue;
       for (const std::string& algorithm : algorithms) {
+        if (algorithm == "two_phases" && (kind != broadcast || r.size < 3)) continue;
         if (algorithm == "ll" && bytes / (kind == allreduce || kind == broadcast ? 1 : r.size) > (size_t{1} << 20)) continue;
         if (most < kMost && algorithm == "ll" && bytes > (16u << 10)) continue;
         if (!verified(r, static_cast<Kind>(kind), bytes, algorithm.c_str())) return 1;

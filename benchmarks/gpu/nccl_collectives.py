@@ -155,12 +155,15 @@ def table(folder):
     ours = {}
     for one in lines_of(folder / "collectives.jsonl"):
         ours.setdefault((one["collective"], one["bytes"]), {})[one["algorithm"]] = one["us"]
-    print(f"{'':14} {'bytes':>10} {'NCCL us':>10} {'chosen us':>10} {'ratio':>6} {'ll us':>10} {'simple us':>10}")
+    names = ("NCCL us", "chosen us", "ratio", "ll us", "simple us", "phases us")
+    print(f"{'':14} {'bytes':>10}", *(f"{name:>{6 if name == 'ratio' else 10}}" for name in names))
     for (kind, nbytes), by in ours.items():
         peer = nccl.get((kind, nbytes))
         ratio = f"{by['chosen'] / peer:6.2f}" if peer else "      "
         cells = [f"{one:10.2f}" if one is not None else " " * 10 for one in (peer, by.get("chosen"))]
-        rest = [f"{one:10.2f}" if one is not None else " " * 10 for one in (by.get("ll"), by.get("simple"))]
+        rest = [
+            f"{one:10.2f}" if one is not None else " " * 10 for one in (by.get("ll"), by.get("simple"), by.get("two_phases"))
+        ]
         print(f"{kind:14} {nbytes:10} {' '.join(cells)} {ratio} {' '.join(rest)}")
 
 

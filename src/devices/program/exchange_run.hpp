@@ -354,8 +354,8 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       if (!has(x_.takes, from)) continue;
       const u64 source = from != x_.rank ? slot_at(x_.rank, piece, 0, from) : input_of(x_.rank) + range.begin;
       const u64 target = x_.output + x_.output_stride * from + range.begin;
-      if (source != target) copy(target, source, range.bytes);
       if (x_.slices != 0) store_on(piece, source, range.bytes);
+      if (source != target) copy(target, source, range.bytes);
     }
   }
   /// Two phases of a broadcast: this rank's slice, to all others that have one.
