@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// collective_forms.hpp: what the forms of a collective share: a blocking or non-blocking call, one on a queue, and a part of a plan. The
-// parameters of each with their defaults, and how its buffers' lengths fit together. Part of thalweg.hpp; used by collectives.hpp and
-// plans.hpp.
+// collective_forms.hpp: what the forms of a collective share (a call, one on a queue, a part of a plan): the parameters of each
+// with their defaults, and how its buffers' lengths fit together. Part of thalweg.hpp, for collectives.hpp and plans.hpp.
 #pragma once
 #include <thalweg/collectives.h>
 #include <thalweg/core.hpp>

@@ -128,8 +128,8 @@ TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *
  *  it. Local. TW_ERR_INVALID, TW_ERR_TRUNCATED. */
 TW_CHECKED tw_status tw_group_explain(tw_group *group, const char *collective, size_t count, uint32_t type,
                                       const tw_collective_options *options, char *buffer, size_t *size);
-/** The same of a call on that queue (tw_allreduce_on and its like, below), by which also what graphs have captured runs; queue NULL: of
- *  one in a plan. Whether a queue's calls take kernels is known after the group's first collective on a queue, and said then. Local. */
+/** The same of a call on that queue (tw_allreduce_on and its like, below), also if a graph captures it; queue NULL: of one
+ *  in a plan. Whether calls on queues take kernels is known, and said, after the group's first collective on a queue. Local. */
 TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const char *collective, size_t count, uint32_t type,
                                          const tw_collective_options *options, char *buffer, size_t *size);
 

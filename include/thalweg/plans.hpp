@@ -96,8 +96,8 @@ class [[nodiscard]] Queue {
                                  uint32_t op = TW_REDUCE_SUM) const noexcept {
     return tw_reduce_on(get(), to, sources.data(), sources.size(), count, type, op, nullptr);
   }
-  /// Collectives of a group after the queue's earlier work (collectives.h); parameters and defaults: those of thalweg::allreduce and the
-  /// like, without the request. The first call with a buffer prepares it, together with the other ranks.
+  /// Collectives of a group after the queue's earlier work (collectives.h). Parameters, defaults: those of thalweg::allreduce
+  /// and its like, without the request. The first call with a buffer prepares it, together with the other ranks.
   template <class... Args>
   [[nodiscard]] tw_status barrier(tw_group* group, Args&&... args) const noexcept {
     return detail::barrier(detail::OnQueue{get()}, group, std::forward<Args>(args)...);
@@ -243,8 +243,8 @@ class [[nodiscard]] Plan {
     const tw_op_options* const step = options;
     return added(tw_plan_atomic(of(at), at, op, remote, offset, size, operand, compare, result, step, &last_));
   }
-  /// Collectives of a group as parts of the plan (collectives.h); parameters and defaults: those of thalweg::allreduce and the like,
-  /// without the request.
+  /// Collectives of a group as parts of the plan (collectives.h). Parameters and defaults: those of thalweg::allreduce and its
+  /// like, without the request.
   template <class... Args>
   Plan& barrier(tw_group* group, Args&&... args) {
     return added(detail::barrier(detail::InPlan{of(group), &last_}, group, std::forward<Args>(args)...));

@@ -275,8 +275,8 @@ uint64_t* CollectiveCall::numbers_of_ranks(nb::handle array, const char* name, B
   auto view = std::make_unique<BufferView>();
   view->acquire(array.ptr(), use);
   if (view->layout() != nullptr || view->length() != size() * sizeof(uint64_t)) {
-    raise(TW_ERR_INVALID, (std::string(name) + " has " + std::to_string(view->length()) + " bytes: it has 64 bits for each of " +
-                           std::to_string(size()) + " ranks, one behind the other")
+    raise(TW_ERR_INVALID, (std::string(name) + " has " + std::to_string(view->length()) +
+                           " bytes: it has 64 bits for each of " + std::to_string(size()) + " ranks, one behind the other")
                               .c_str());
   }
   return static_cast<uint64_t*>(arrays_.emplace_back(std::move(view))->data());

@@ -353,7 +353,8 @@ constexpr const char* kCountedOnQueue =
     "experts,\n"
     "without the host. send_counts[j] rows go to rank j, from row send_offsets[j] on (None: one behind the other); "
     "recv_counts[i] is\n"
-    "written, rows of rank i from row recv_offsets[i] of recv on. All four are arrays of 64-bit integers, one for each rank, in "
+    "written, rows of rank i from row recv_offsets[i] of recv on. All four are arrays of 64-bit integers, one for each rank, "
+    "in "
     "memory\n"
     "that the device reads. A row: an entry of recv's first dimension, or row_bytes. Kept by the queue, as are group and "
     "buffers.\n"
@@ -478,10 +479,11 @@ void add_queue_collectives(nb::module_& m) {
   for (const Described& one : kCollectives)
     functions.add(std::string(one.planned) + "_on", one.functions[2], "$module", parameters_of(one, "queue, group, /, ", ""),
                   kOnQueue);
-  functions.add("alltoallv_counted_on", &as<alltoallv_counted, Form::queue>, "$module",
-                "queue, group, /, send, send_counts, recv, recv_counts, *, send_offsets=None, recv_offsets=None, row_bytes=None, "
-                "dtype=None",
-                kCountedOnQueue);
+  functions.add(
+      "alltoallv_counted_on", &as<alltoallv_counted, Form::queue>, "$module",
+      "queue, group, /, send, send_counts, recv, recv_counts, *, send_offsets=None, recv_offsets=None, row_bytes=None, "
+      "dtype=None",
+      kCountedOnQueue);
   functions.add_to(m);
 }
 

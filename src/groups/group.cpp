@@ -14,17 +14,19 @@
 using namespace thalweg::impl;
 
 RankPlace thalweg::impl::place_of(const tw_worker& worker) {
-  const CostTable* const known = worker.engine->options().costs;
-  const CostTable& table = known != nullptr ? *known : CostTable{};
+  const tw_context& context = worker.context;
+  const bool shared = std::ranges::any_of(context.transports,
+                                          [](const TransportSlot& one) { return one.name == "shm" && one.why_not.empty(); });
+  const LinkCosts &near = shared ? context.costs.shm : context.costs.tcp, &far = context.costs.tcp;
   RankPlace place;
   place.host = worker.address.host;
-  place.message_ns = table.shm.frame;
-  place.byte_ns = table.shm.copy;
-  place.serial_byte_ns = table.shm.serial_copy;
-  place.read_ns = table.shm.kernel_fixed;
-  place.read_byte_ns = table.shm.kernel;
-  place.host_message_ns = table.tcp.frame;
-  place.host_byte_ns = table.tcp.copy;
+  place.message_ns = near.frame;
+  place.byte_ns = near.copy;
+  place.serial_byte_ns = near.serial_copy;
+  place.read_ns = near.kernel_fixed;
+  place.read_byte_ns = near.kernel;
+  place.host_message_ns = far.frame;
+  place.host_byte_ns = far.copy;
   return place;
 }
 

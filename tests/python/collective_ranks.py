@@ -347,9 +347,7 @@ def check_counted(world):
 
         def check(counts):
             expected = np.zeros_like(rows)
-            parts = [
-                rows[int(counts[rank, :me].sum()) :][: int(counts[rank, me])] + 1000 * (rank - me) for rank in range(size)
-            ]
+            parts = [rows[int(counts[rank, :me].sum()) :][: int(counts[rank, me])] + 1000 * (rank - me) for rank in range(size)]
             together = np.concatenate(parts)
             expected[: len(together)] = together
             queue.synchronize()
@@ -372,14 +370,29 @@ def check_counted(world):
     group.close()
 
 
+class DeviceArray:
+    """An array on a device, as CuPy describes its own."""
+
+    def __init__(self, memory, dtype):
+        self.memory, self.dtype = memory, np.dtype(dtype)
+        self.__cuda_array_interface__ = {
+            "shape": (len(memory) // self.dtype.itemsize,),
+            "typestr": self.dtype.str,
+            "data": (memory.address, False),
+            "stream": None,
+            "version": 3,
+        }
+
+
 def check_captured(world):
     place = f"emulated:{world.rank % 2}"
     rows = inputs(world, 501, "float32")
     mine, got = (Held(world, place, array) for array in (rows[world.rank], np.zeros(501, "float32")))
+    send, recv = (DeviceArray(held.buffer, "float32") for held in (mine, got))
     with thalweg.Queue(world.context, place) as queue:
-        thalweg.allreduce_on(queue, world, mine.buffer, got.buffer, dtype="float32")  # prepares
+        thalweg.allreduce_on(queue, world, send, recv)  # prepares
         queue.begin_capture()
-        thalweg.allreduce_on(queue, world, mine.buffer, got.buffer, dtype="float32")
+        thalweg.allreduce_on(queue, world, send, recv)
         graph = queue.end_capture()
         for _ in range(3):
             graph.launch(queue)

@@ -130,7 +130,7 @@ ARGUMENTS = {
     **{name: {"recv_count": None, "type": "dtype"} for name in ["tw_scatterv", "tw_scatterv_on", "tw_plan_scatterv"]},
     "tw_group_endpoint": {"endpoint": None},
     "tw_group_explain": {"type": "dtype", "buffer": None, "size": None},
-    "tw_group_explain_on": {"queue": "on", "type": "dtype", "buffer": None, "size": None},
+    "tw_group_explain_on": {"queue": "on", "group": None, "type": "dtype", "buffer": None, "size": None},
     "tw_group_exchange": {"group": None, "values": None},
     "tw_group_lost": {"ranks": None, "count": None},
 }

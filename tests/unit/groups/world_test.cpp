@@ -68,6 +68,20 @@ TEST(World, ChoosesByTheCostsThatRank0HasMeasured) {
   });
 }
 
+TEST(World, WithoutSharedMemoryChoosesByTheCostsOfTcp) {
+  const MeasuredCosts measured;
+  WorldOptions tcp;
+  tcp.transports = "self,tcp";
+  run_worlds(
+      2,
+      [](Group& world) {
+        EXPECT_EQ(world.get()->costs.message_ns, world.get()->costs.host_message_ns);
+        EXPECT_GT(world.get()->costs.message_ns, 0);
+        world.barrier();
+      },
+      tcp);
+}
+
 TEST(World, OneSideAloneConnects) {
   run_worlds(3, [](Group& world) {
     uint64_t value = 42;
