@@ -81,7 +81,7 @@ def explain(
     try:
         length = length_of(verb, size, named_size)
         if verb.value not in POINT_TO_POINT:
-            options = {"algorithm": algorithm, "repeatable": repeatable}
+            options: dict[str, object] = {"algorithm": algorithm, "repeatable": repeatable}
             explain_collective(verb, length, (ranks, transport, trigger, place), options, json)
             return
         if trigger is not Trigger.call:

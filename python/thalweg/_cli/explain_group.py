@@ -74,7 +74,8 @@ def ready(world: Any, ranks: Ranks) -> Iterator[Any]:
     from thalweg import errors
 
     with contextlib.ExitStack() as stack:
-        on, why = None, ""
+        on: thalweg.Queue | thalweg.Plan | None = None
+        why = ""
         try:
             if ranks.trigger in QUEUED:
                 on = stack.enter_context(thalweg.Queue(world.context, ranks.place_of(world.rank)))
@@ -86,7 +87,7 @@ def ready(world: Any, ranks: Ranks) -> Iterator[Any]:
         world.allreduce(failed, op="max", dtype="uint8")  # after which the ranks know whether all map each other's memory
         if failed[0]:
             raise native.NativeError(why or f"{ranks.place} is not there for all {ranks.count} ranks")
-        if ranks.trigger in QUEUED:
+        if isinstance(on, thalweg.Queue):
             thalweg.barrier_on(on, world)
             on.synchronize()
         yield on
