@@ -272,6 +272,7 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   Request& request = request_of(handle);
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
   if (request.in_later) return;  // complete, told by the next progress
+  if (request.kind == kStreamSend) return;  // the bytes behind it would take its place: it ends as it would have
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;
   (void)tw_request_cancel(request.operation);  // too late: it ends as it would have

@@ -339,6 +339,24 @@ TEST(Stream, AReceiveIsCanceledOnce) {
   EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
 }
 
+TEST(Stream, ASendIsNotCanceled) {
+  World w;
+  w.connect();
+  const ucp_request_param_t all = flags(UCP_STREAM_RECV_FLAG_WAITALL), none = nothing();
+  const auto out = random_bytes(3001);
+  std::vector<unsigned char> in(out.size());
+  // The connection is not there yet, so nothing has gone.
+  ucs_status_ptr_t first = ucp_stream_send_nbx(w.a.ep, out.data(), 1001, &none);
+  ucs_status_ptr_t second = ucp_stream_send_nbx(w.a.ep, out.data() + 1001, 2000, &none);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(first));
+  ucp_request_cancel(w.a.worker, first);
+  ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.b.ep, in.data(), in.size(), nullptr, &all);
+  EXPECT_EQ(w.end(first), UCS_OK) << "bytes of a stream are missing";
+  EXPECT_EQ(w.end(second), UCS_OK);
+  EXPECT_EQ(w.end(recv), UCS_OK);
+  EXPECT_EQ(in, out);
+}
+
 TEST(Stream, AClosedEndpointsReceivesEndAsCanceled) {
   for (const uint32_t mode : {uint32_t{UCP_EP_CLOSE_MODE_FORCE}, uint32_t{UCP_EP_CLOSE_MODE_FLUSH}}) {
     for (const bool others : {false, true}) {  // of the same connection

@@ -238,6 +238,33 @@ TEST(Rma, AFlushEndsAfterAForcedCloseBesideIt) {
   w.a.ep = first;
 }
 
+TEST(Rma, AFlushWaitsForGets) {
+  World w;
+  w.connect();
+  constexpr size_t kLength = 8 << 20;
+  auto memory = random_bytes(kLength);
+  Region region(w, memory.data(), kLength, 0);
+  const ucp_request_param_t none = nothing();
+  for (const bool all : {false, true}) {  // of the worker
+    for (const bool asked : {false, true}) {
+      std::vector<unsigned char> in(kLength);
+      ucs_status_ptr_t get = nullptr;
+      if (asked) {
+        get = ucp_get_nbx(w.a.ep, in.data(), kLength, region.address, region.key, &none);
+      } else {
+        EXPECT_GE(ucp_get_nbi(w.a.ep, in.data(), kLength, region.address, region.key), 0);
+      }
+      ucs_status_ptr_t flush = all ? ucp_worker_flush_nbx(w.a.worker, &none) : ucp_ep_flush_nbx(w.a.ep, &none);
+      EXPECT_EQ(w.end(flush), UCS_OK);
+      EXPECT_TRUE(in == memory) << "the flush came first";
+      if (UCS_PTR_IS_PTR(get)) {
+        EXPECT_EQ(ucp_request_check_status(get), UCS_OK);
+        ucp_request_free(get);
+      }
+    }
+  }
+}
+
 TEST(Rma, AFlushTellsOfAGetThatFailed) {
   World w;
   w.connect();

@@ -140,6 +140,33 @@ TEST(Tag, ProbesSeeAndTakeMessages) {
   }
 }
 
+TEST(Tag, AMessageWhoseReceiveIsRefusedStays) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  for (const size_t n : {size_t{10}, size_t{500000}}) {
+    const auto out = random_bytes(n);
+    std::vector<unsigned char> in(n);
+    ucs_status_ptr_t send = ucp_tag_send_nbx(w.a.ep, out.data(), n, 9, &none);
+    ucp_tag_recv_info_t info{};
+    ucp_tag_message_h message = nullptr;
+    ASSERT_TRUE(w.until([&] { return (message = ucp_tag_probe_nb(w.b.worker, 9, kAll, 1, &info)) != nullptr; }));
+    ucp_request_param_t bad = nothing();
+    bad.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+    bad.datatype = 5;  // of no class that there is
+    EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_tag_msg_recv_nbx(w.b.worker, in.data(), n, message, &bad)));
+    bad.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_tag_msg_recv_nbx(w.b.worker, in.data(), n, message, &bad)));
+    ucp_dt_iov_t over[2] = {{in.data(), n}, {in.data(), n}};  // bytes that would be written twice
+    bad.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
+    bad.datatype = UCP_DATATYPE_IOV;
+    EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_tag_msg_recv_nbx(w.b.worker, over, 2, message, &bad)));
+    EXPECT_EQ(w.end(ucp_tag_msg_recv_nbx(w.b.worker, in.data(), n, message, &none)), UCS_OK);
+    EXPECT_EQ(w.end(send), UCS_OK);
+    EXPECT_EQ(in, out);
+  }
+}
+
 TEST(Tag, ACanceledReceiveEndsAndTakesNothing) {
   World w;
   w.connect();
