@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "base/platform/cpu.hpp"
 #include "core/c_checks.hpp"
 
 using namespace thalweg::impl;
@@ -52,7 +53,9 @@ unsigned tw_worker_progress(tw_worker* worker) {
     return 0;
   const Enter enter(*worker);
   if (is_error(enter.status())) return 0;
-  return worker->nothing_new() ? 0 : progress_all(*worker);
+  if (!worker->nothing_new()) return progress_all(*worker);
+  cpu_pause();  // the loads of a caller that polls without one hold up the very line that it waits for
+  return 0;
 }
 
 tw_status tw_worker_wait(tw_worker* worker, uint64_t timeout_ns) {

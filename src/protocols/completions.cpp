@@ -211,20 +211,6 @@ inline OpRun* Completions::next_called(RunList& ready, unsigned* events, OpRun* 
 }
 
 unsigned Completions::run_callbacks() {
-  OpRun* const only = engine_.options().multi_threaded ? nullptr : callbacks_.pop_only();
-  if (only == nullptr || only->sink != SinkKind::callback) [[unlikely]] {
-    if (only != nullptr) callbacks_.push_back(only);
-    return run_all_callbacks();
-  }
-  bool& calling = calling_back();
-  const bool nested = std::exchange(calling, true);
-  call(*only);
-  calling = nested;
-  release(*only);
-  return 1;
-}
-
-[[gnu::noinline]] unsigned Completions::run_all_callbacks() {
   unsigned events = 0;
   RunList ready;
   {

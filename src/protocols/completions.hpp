@@ -90,7 +90,7 @@ class Completions {
   Status tell_ended(const Completion& completion);
   /// What tw_completion_queue_poll takes without progress. Returns how many.
   size_t take_entries(tw_completion_queue& queue, tw_completion* entries, size_t count);
-  /// Is this thread in a user's callback? Set around each call of one.
+  /// Is this thread in a user's callback? Set around each call of one, but for those that RunPool::caller tells of.
   static bool& calling_back();
 
   // --- for the engine
@@ -101,11 +101,21 @@ class Completions {
   /// The run has a sink, and its status is stored: tells it, or queues the run for run_callbacks().
   void tell(OpRun& run, Status status);
   /// The same of a callback.
-  void call_later(OpRun& run) { callbacks_.push_back(&run); }
+  inline void call_later(OpRun& run);
+  /// The same of a run that is in no list, within progress.
+  void call_in_progress(OpRun& run) { due() ? callbacks_.push_back(&run) : callbacks_.push_only(&run); }
   bool due() const { return !callbacks_.empty(); }
   bool is_due(const OpRun& run) const { return run.list == &callbacks_; }
   /// At the end of progress, outside the lock.
   unsigned run_callbacks();
+  /// The only callback that is due, out of the list; null: none is, or run_callbacks() must look.
+  OpRun* take_only() {
+    OpRun* const only = callbacks_.front();
+    if (only == nullptr || only != callbacks_.back() || only->sink != SinkKind::callback) [[unlikely]]
+      return nullptr;
+    callbacks_.remove_only(only);
+    return only;
+  }
   /// The peer is about to be freed.
   void forget(const Peer& peer);
   /// Queues and counters outlive the engine.
@@ -114,7 +124,6 @@ class Completions {
  private:
   void tell_now(OpRun& run, Status status);
   void call(const OpRun& run);
-  unsigned run_all_callbacks();
   OpRun* next_called(RunList& ready, unsigned* events, OpRun* called);
   void release(OpRun& run);
 

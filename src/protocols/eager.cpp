@@ -220,20 +220,27 @@ inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBy
   return true;
 }
 
+/// What post_run() has made, and nothing has touched since, is in no list and of no peer.
 inline bool Engine::deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body) {
   OpRun* const run = sole_;
   if (run == nullptr || ((run->own.tag ^ header.a) & run->own.mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
+  const uint64_t length = header.length;
+  if (length > run->own.length || run->sink > SinkKind::callback || run->detached || run->extras) [[unlikely]]
+    return false;  // it is matched like others
   sole_ = nullptr;
-  run->info = {peer.endpoint, header.a, header.b, header.length};
-  consumed(*this, peer, static_cast<uint64_t>(eager_cost(header.length)));
-  copy_body(run->own.address, body.payload(), std::min<uint64_t>(header.length, run->own.length));
-  complete_received(*run);
+  run->info = {peer.endpoint, header.a, header.b, length};
+  consumed(*this, peer, static_cast<uint64_t>(eager_cost(length)));
+  copy_body(run->own.address, body.payload(), length);
+  run->cancelable = false;
+  run->status.store(TW_OK, std::memory_order_release);  // with the bytes and run->info
+  if (run->sink == SinkKind::callback) completions_.call_in_progress(*run);
   return true;
 }
 
-void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (engine.deliver_sole(peer, header, body) || engine.deliver_waited(peer, header, body)) return;
+namespace {
+
+[[gnu::noinline]] void on_tagged_to_match(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   uint64_t length = header.length, sync = 0;
   const bool asks = (header.flags & kFrameSync) != 0;
   if (asks) [[unlikely]] {
@@ -252,6 +259,13 @@ void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
   if (sync != 0) [[unlikely]]
     answer_sync(engine, peer, sync);
   deliver_to_host(engine, *run, payload, length);
+}
+
+}  // namespace
+
+void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  if (engine.deliver_sole(peer, header, body) || engine.deliver_waited(peer, header, body)) return;
+  on_tagged_to_match(engine, peer, header, std::move(body));
 }
 
 void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
@@ -501,6 +515,7 @@ void Engine::take_frames() {
   for (auto& port : ports_) {
     if (!port->quiet) port->take(kMost, quiet);
   }
+  end_calm();
   progressing_ = false;
 }
 

@@ -306,13 +306,27 @@ inline unsigned Engine::turn(unsigned looks) {
   return events;
 }
 
+/// Completions::run_callbacks() where there is no lock and something is due: of a single one in few steps.
+inline unsigned Engine::run_callback() {
+  OpRun* const only = completions_.take_only();
+  if (only == nullptr) [[unlikely]]
+    return completions_.run_callbacks();
+  RunPool& runs = *runs_;
+  const pthread_t outer = runs.caller.load(std::memory_order_relaxed);
+  runs.caller.store(pthread_self(), std::memory_order_relaxed);
+  only->sink_target.callback(only->arg, runs.number(*only), only->status.load(std::memory_order_relaxed), &only->info);
+  runs.caller.store(outer, std::memory_order_relaxed);
+  runs.free(*only);
+  return 1;
+}
+
 unsigned Engine::progress_all(unsigned looks) {
   if (options_.multi_threaded) [[unlikely]]
     return progress_locked();
   if (progressing_) return 0;  // from a handler of active messages
   const unsigned events = turn(looks);
-  calm_ = calm_turns_;
-  return completions_.due() ? events + completions_.run_callbacks() : events;
+  calm_ = busy_ == nullptr ? calm_turns_ : 0;  // first: callbacks may end it
+  return completions_.due() ? events + run_callback() : events;
 }
 
 [[gnu::noinline]] unsigned Engine::progress_locked() {
@@ -328,7 +342,7 @@ unsigned Engine::progress_all(unsigned looks) {
 
 bool Engine::may_progress() {
   Guard guard(*this);
-  return !progressing_ && !Completions::calling_back();
+  return !progressing_ && !Completions::calling_back() && !RunPool::calls_back();
 }
 
 unsigned Engine::push_all() {

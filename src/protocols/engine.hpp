@@ -165,7 +165,7 @@ class Engine final : public Sink {
   /// No call has left anything to do since the last progress, and the only port in use shows no event: progress() would find nothing.
   /// Only now and then it says no without a reason, so that progress() does what is rare.
   bool nothing_new() {
-    if (calm_ == 0 || busy_ != nullptr || completions_.due() || !lone_->glance.nothing()) return false;
+    if (calm_ == 0 || !lone_->glance.nothing()) return false;
     --calm_;
     return true;
   }
@@ -240,6 +240,11 @@ class Engine final : public Sink {
     peer.busy = true;
     peer.next_busy = busy_;
     busy_ = &peer;
+    end_calm();
+  }
+  /// The next progress looks at its ports.
+  void end_calm() {
+    if (calm_ != 0) calm_ = 0;  // never stored to where there is a lock: nothing_new() does not take it
   }
   /// Protocol violation: the peer is notified, and closed at the end of this progress. Its frames are ignored from now on.
   [[gnu::cold]] void violation(Peer& peer, const char* what);
@@ -304,10 +309,7 @@ class Engine final : public Sink {
   unsigned progress_ports();
   unsigned progress_waiting();
   unsigned turn(unsigned looks);
-  /// The next progress looks at its ports.
-  void end_calm() {
-    if (calm_ != 0) calm_ = 0;  // never stored to where there is a lock: nothing_new() does not take it
-  }
+  unsigned run_callback();
   /// ... at all of them.
   void look_everywhere() {
     lone_ = nullptr;
@@ -373,7 +375,7 @@ class Engine final : public Sink {
   bool in_call_ = false;
   Port* lone_ = nullptr;  // the only port in use
   // So many calls of progress may ask nothing_new(), from the next one on and behind each that looks everywhere. Not 0 only with
-  // lone_, without a lock and without devices.
+  // lone_, without a lock and without devices, while no peer is busy and no callback is due.
   unsigned calm_ = 0, calm_turns_ = 0;
   WaitedReceive* waited_ = nullptr;
   OpRun* sole_ = nullptr;  // a short receive that was posted while nothing was to match: not in the matcher, until receives()
@@ -416,6 +418,11 @@ inline OpRun* Engine::acquire_blank() {
   run->pipeline.kind = Pipeline::none;
   run->pipeline.in_flight = 0;
   return run;
+}
+
+inline void Completions::call_later(OpRun& run) {
+  callbacks_.push_back(&run);
+  engine_.end_calm();
 }
 
 /// Type byte of a header: all frames of this version must be understood.

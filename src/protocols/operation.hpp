@@ -114,8 +114,9 @@ class BasicRunList {
   inline void push_front(OpRun* run);
   inline void remove(OpRun* run);
   inline OpRun* pop_front();
-  /// The only one, out of the list; null: there is none, or more than one.
-  inline OpRun* pop_only();
+  /// Of a list with no other run, which needs no links: into it, and out of it.
+  inline void push_only(OpRun* run);
+  inline void remove_only(OpRun* run);
 
  private:
   static inline RunLink& of(OpRun* run);
@@ -259,13 +260,14 @@ inline OpRun* BasicRunList<kByPeer>::pop_front() {
 }
 
 template <bool kByPeer>
-inline OpRun* BasicRunList<kByPeer>::pop_only() {
-  OpRun* run = head_;
-  if (run == nullptr || run != tail_) return nullptr;
+inline void BasicRunList<kByPeer>::push_only(OpRun* run) {
+  head_ = tail_ = run;
+  note(run, this);
+}
+template <bool kByPeer>
+inline void BasicRunList<kByPeer>::remove_only(OpRun* run) {
   head_ = tail_ = nullptr;
-  of(run) = {};
   note(run, nullptr);
-  return run;
 }
 
 /// How the host carries an operation out.

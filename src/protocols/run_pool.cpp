@@ -113,6 +113,16 @@ OpRun* RunPool::find_any(uint64_t number, RunPool** pool) {
   return found->find_here(number);
 }
 
+bool RunPool::calls_back() {
+  // Relaxed: what this thread has stored. Pools have no gaps.
+  for (const std::atomic<RunPool*>& one : pools_) {
+    const RunPool* const pool = one.load(std::memory_order_acquire);
+    if (pool == nullptr) return false;
+    if (pool->caller.load(std::memory_order_relaxed) == pthread_self()) return true;
+  }
+  return false;
+}
+
 Status RunPool::test(uint64_t number) {
   RunPool* pool = of(number);
   OpRun* run = pool == nullptr ? nullptr : pool->find_here(number);

@@ -10,6 +10,8 @@
 //
 // Threads: test() and info() any thread. Everything else under the engine's lock (or by its single thread).
 #pragma once
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -42,7 +44,7 @@ class RunPool {
       if (run == nullptr) return nullptr;
     }
     free_ = run->link.next;
-    run->link.next = nullptr;
+    run->link = {};
     run->generation.store(run->generation.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     // release: a look-up that finds this generation by its number sees a status of this life
     run->status.store(TW_IN_PROGRESS, std::memory_order_release);
@@ -60,6 +62,12 @@ class RunPool {
     --alive_;
   }
   uint32_t alive() const { return alive_; }
+
+  /// Of an engine that one thread uses at a time: the thread that runs a callback of it now; 0: none. Not thread_local, because a
+  /// library that may be loaded late pays a call for each access.
+  std::atomic<pthread_t> caller{0};
+  /// Does this thread run a callback of one of these engines?
+  static bool calls_back();
 
   uint64_t number(const OpRun& run) const {
     return base_ | (uint64_t{run.slot} << kGenerationBits) | (run.generation.load(std::memory_order_relaxed) & kGenerationMask);

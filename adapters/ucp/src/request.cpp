@@ -116,37 +116,28 @@ void finish(Request& request, ucs_status_t status) {
   if (endpoint != nullptr) released(*endpoint);
 }
 
-namespace {
-
-/// Is all that its end does its status and a callback of ucp_tag_recv_nbx?
-bool is_plain_receive(const Request& request) {
-  return request.invoke == call_recv_nbx && request.layout == nullptr && request.endpoint == nullptr &&
-         (request.released | request.muted | request.fetches) == 0;
-}
-
-[[gnu::noinline]] void end_slowly(Request& request, tw_status status) {
-  if (status == TW_OK && request.unpacked == UCS_OK && request.worker->holding == 0) return finish(request, UCS_OK);
+[[gnu::noinline]] void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
+  Request& request = *static_cast<Request*>(arg);
+  const ucp_worker& worker = *request.worker;
+  request.info = {info->tag, info->length};
   ucs_status_t mine = status_of(status);
   // What the user's functions said tells more than that they failed.
   if (request.unpacked != UCS_OK && (status == TW_OK || status == TW_ERR_INVALID)) mine = request.unpacked;
   // This side closed by force: UCX calls that canceled.
   if (status == TW_ERR_CLOSED && request.endpoint != nullptr && request.endpoint->closed) mine = UCS_ERR_CANCELED;
   // In a call of the user's that is none of progress: callbacks wait for it.
-  if (request.worker->holding != 0) [[unlikely]]
+  if (worker.holding != 0 && !worker.ending) [[unlikely]]
     return finish_later(request, mine);
   finish(request, mine);
 }
 
-}  // namespace
-
-void ended(void* arg, tw_request, tw_status status, const tw_recv_info* info) {
+void ended_receive(void* arg, tw_request operation, tw_status status, const tw_recv_info* info) {
   Request& request = *static_cast<Request*>(arg);
+  const ucp_tag_recv_nbx_callback_t callback = request.callback.recv_nbx;
+  if (status != TW_OK || request.worker->holding != 0 || request.released) [[unlikely]]
+    return ended(arg, operation, status, info);
   const ucp_tag_recv_info_t copy{info->tag, info->length};  // as in finish()
   request.info = copy;
-  const ucp_worker& worker = *request.worker;
-  if (status != TW_OK || request.unpacked != UCS_OK || worker.holding != 0 || worker.ending || !is_plain_receive(request))
-    return end_slowly(request, status);
-  const ucp_tag_recv_nbx_callback_t callback = request.callback.recv_nbx;
   void* const user_data = request.user_data;
   request.status.store(UCS_OK, std::memory_order_release);
   callback(handle_of(request), UCS_OK, &copy, user_data);
@@ -224,10 +215,7 @@ ucs_memory_type_t memory_type_of(const Request& request) {
   }
 }
 
-/// Of the user's handle: the request goes back now, or when it ends.
-void free_request(void* handle, bool mute) {
-  if (handle == nullptr) return;
-  Request& request = request_of(handle);
+[[gnu::noinline]] void free_held(Request& request, bool mute) {
   const Hold hold(*request.worker);
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) {
     if (request.pooled) request.worker->pool.put(request);
@@ -235,6 +223,16 @@ void free_request(void* handle, bool mute) {
   }
   request.released = true;
   request.muted = request.muted || mute;
+}
+
+/// Of the user's handle: the request goes back now, or when it ends.
+inline void free_request(void* handle, bool mute) {
+  if (handle == nullptr) return;
+  Request& request = request_of(handle);
+  ucp_worker& worker = *request.worker;
+  if (worker.multi || !request.pooled || request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS) [[unlikely]]
+    return free_held(request, mute);
+  worker.pool.put(request);
 }
 
 }  // namespace
@@ -271,7 +269,7 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   const Hold hold(*worker);
   Request& request = request_of(handle);
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
-  if (request.in_later) return;  // complete, told by the next progress
+  if (request.in_later) return;             // complete, told by the next progress
   if (request.kind == kStreamSend) return;  // the bytes behind it would take its place: it ends as it would have
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;

@@ -139,6 +139,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool();
+  /// False: get() would ask for memory.
+  bool has_free() const { return free_ != nullptr; }
   /// False: get() has none to give, and no memory for more.
   bool reserve() { return free_ != nullptr || grow(); }
   Request* get() {
@@ -176,6 +178,8 @@ void give_back(Request& request);
 void finish(Request& request, ucs_status_t status);
 /// tw_callback of operations whose arg is a Request.
 void ended(void* arg, tw_request operation, tw_status status, const tw_recv_info* info);
+/// The same of a contiguous receive with a callback of ucp_tag_recv_nbx.
+void ended_receive(void* arg, tw_request operation, tw_status status, const tw_recv_info* info);
 /// What posting returned, as nbx functions return it. An operation that is complete ends in the next progress where the
 /// caller takes no NULL.
 ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted, const char* function);

@@ -10,11 +10,13 @@ namespace {
 
 constexpr uint32_t kSendFields = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
 constexpr uint32_t kRecvFields = kSendFields | UCP_OP_ATTR_FIELD_RECV_INFO;
+// What the short ways take: of contiguous bytes, with a request of the pool, of a worker without a lock.
+constexpr uint32_t kShortFields = kCommonFields & ~(UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
+constexpr uint32_t kShortSendFields = kShortFields | UCP_OP_ATTR_FIELD_DATATYPE;
+constexpr uint32_t kShortRecvFields = kShortSendFields | UCP_OP_ATTR_FIELD_RECV_INFO | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
 
 /// Tagged messages have no flags.
 inline ucs_status_t check(const char* function, const ucp_request_param_t& param, uint32_t known) {
-  if ((param.op_attr_mask & ~(known & ~UCP_OP_ATTR_FIELD_FLAGS)) == 0) [[likely]]
-    return UCS_OK;
   if (ucs_status_t s = check_fields(function, param, known); s != UCS_OK) return s;
   return check_flags(function, param, 0);
 }
@@ -51,25 +53,37 @@ ucp_datatype_t datatype_of(const ucp_request_param_t& param) {
   return posted(*request, status, wanted, function);
 }
 
-/// Contiguous messages that are complete at once take no request: wanted() is called for the others.
-template <class WantedOf>
-inline ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
-                             const void* memory, bool no_immediate, const WantedOf& wanted, const char* function) {
-  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || no_immediate) [[unlikely]]
-    return send_with(ep, buffer, count, datatype, tag, 0, wanted(), function);
-  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
-  // There is a request before the message goes: what is under way has one.
-  if (memory == nullptr && !ep.worker->pool.reserve()) [[unlikely]]
-    return pointer_of(UCS_ERR_NO_MEMORY);
+[[gnu::noinline]] ucs_status_ptr_t not_at_once(ucp_ep& ep, const void* buffer, tw_status status, tw_request operation,
+                                               const ucp_request_param_t& param, const char* function) {
+  return not_at_once(ep, buffer, status, operation, wanted_send(param), function);
+}
+
+/// The worker can give a request: what is under way has one. Contiguous messages that are complete at once take none, so what is wanted
+/// is asked for the others only.
+template <class Asked>
+inline ucs_status_ptr_t send_bytes(ucp_ep& ep, const void* buffer, size_t length, ucp_tag_t tag, const Asked& asked,
+                                   const char* function) {
   tw_request operation;
   const tw_status status = tw_send(ep.endpoint, length != 0 ? buffer : empty_buffer, length, tag, nullptr, &operation);
   if (status == TW_OK) [[likely]]
     return nullptr;
-  return not_at_once(ep, buffer, status, operation, wanted(), function);
+  return not_at_once(ep, buffer, status, operation, asked, function);
 }
+
 ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
                       const Wanted& wanted, const char* function) {
-  return send(ep, buffer, count, datatype, tag, wanted.memory, wanted.no_immediate, [&] { return wanted; }, function);
+  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG || wanted.no_immediate)
+    return send_with(ep, buffer, count, datatype, tag, 0, wanted, function);
+  if (wanted.memory == nullptr && !ep.worker->pool.reserve()) return pointer_of(UCS_ERR_NO_MEMORY);
+  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  return send_bytes(ep, buffer, length, tag, wanted, function);
+}
+
+[[gnu::noinline]] ucs_status_ptr_t send_slowly(ucp_ep& ep, const void* buffer, size_t count, ucp_tag_t tag,
+                                               const ucp_request_param_t& param, const char* function) {
+  if (ucs_status_t s = check(function, param, kSendFields); s != UCS_OK) return pointer_of(s);
+  const Hold hold(*ep.worker);
+  return send(ep, buffer, count, datatype_of(param), tag, wanted_send(param), function);
 }
 
 [[gnu::noinline]] ucs_status_ptr_t recv_described(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype,
@@ -88,23 +102,34 @@ ucs_status_ptr_t send(ucp_ep& ep, const void* buffer, size_t count, ucp_datatype
   return pointer_of(failed(function, status));
 }
 
-/// The short way is that of contiguous bytes.
-inline ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,
-                             ucp_tag_t mask, const Wanted& wanted, const char* function) {
-  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG) [[unlikely]]
-    return recv_described(worker, buffer, count, datatype, tag, mask, wanted, function);
+/// Contiguous bytes.
+inline ucs_status_ptr_t recv_bytes(ucp_worker& worker, void* buffer, size_t length, ucp_tag_t tag, ucp_tag_t mask,
+                                   const Wanted& wanted, tw_callback end, const char* function) {
   Request* const request = take(worker, wanted, kTagRecv);
   if (request == nullptr) [[unlikely]]
     return pointer_of(UCS_ERR_NO_MEMORY);
-  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
   if (length == 0) buffer = empty_buffer;
   request->buffer = buffer;
   const tw_status status =
-      tw_recv(worker.worker, buffer, length, tag, mask, options_for(*request, nullptr, 0), &request->operation);
+      tw_recv(worker.worker, buffer, length, tag, mask, options_for(*request, nullptr, 0, end), &request->operation);
   if (status == TW_IN_PROGRESS) [[likely]]
     return handle_of(*request);
   give_back(*request);
   return pointer_of(failed(function, status));
+}
+
+ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
+                      const Wanted& wanted, const char* function) {
+  if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG)
+    return recv_described(worker, buffer, count, datatype, tag, mask, wanted, function);
+  return recv_bytes(worker, buffer, count * (datatype >> UCP_DATATYPE_SHIFT), tag, mask, wanted, ended, function);
+}
+
+[[gnu::noinline]] ucs_status_ptr_t recv_slowly(ucp_worker& worker, void* buffer, size_t count, ucp_tag_t tag, ucp_tag_t mask,
+                                               const ucp_request_param_t& param, const char* function) {
+  if (ucs_status_t s = check(function, param, kRecvFields); s != UCS_OK) return pointer_of(s);
+  const Hold hold(worker);
+  return recv(worker, buffer, count, datatype_of(param), tag, mask, wanted_recv(param), function);
 }
 
 ucs_status_ptr_t recv_message(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype,
@@ -130,15 +155,12 @@ extern "C" {
 
 ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
                                   const ucp_request_param_t* param) {
-  if (ucs_status_t s = check("ucp_tag_send_nbx", *param, kSendFields); s != UCS_OK) [[unlikely]]
-    return pointer_of(s);
-  const void* const memory = (param->op_attr_mask & UCP_OP_ATTR_FIELD_REQUEST) != 0 ? param->request : nullptr;
-  const bool no_immediate = (param->op_attr_mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL) != 0;
-  const auto wanted = [param] { return wanted_send(*param); };
-  if (!ep->worker->multi) [[likely]]
-    return send(*ep, buffer, count, datatype_of(*param), tag, memory, no_immediate, wanted, "ucp_tag_send_nbx");
-  const Hold hold(*ep->worker);
-  return send(*ep, buffer, count, datatype_of(*param), tag, memory, no_immediate, wanted, "ucp_tag_send_nbx");
+  const ucp_datatype_t datatype = datatype_of(*param);
+  if ((param->op_attr_mask & ~kShortSendFields) != 0 || (datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG ||
+      ep->worker->multi || !ep->worker->pool.has_free()) [[unlikely]]
+    return send_slowly(*ep, buffer, count, tag, *param, "ucp_tag_send_nbx");
+  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  return send_bytes(*ep, buffer, length, tag, *param, "ucp_tag_send_nbx");
 }
 
 ucs_status_ptr_t ucp_tag_send_sync_nbx(ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
@@ -170,12 +192,15 @@ ucs_status_t ucp_tag_send_nbr(ucp_ep_h ep, const void* buffer, size_t count, ucp
 
 ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t count, ucp_tag_t tag, ucp_tag_t tag_mask,
                                   const ucp_request_param_t* param) {
-  if (ucs_status_t s = check("ucp_tag_recv_nbx", *param, kRecvFields); s != UCS_OK) [[unlikely]]
-    return pointer_of(s);
-  if (!worker->multi) [[likely]]
-    return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
-  const Hold hold(*worker);
-  return recv(*worker, buffer, count, datatype_of(*param), tag, tag_mask, wanted_recv(*param), "ucp_tag_recv_nbx");
+  const ucp_datatype_t datatype = datatype_of(*param);
+  if ((param->op_attr_mask & ~kShortRecvFields) != 0 || (datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG ||
+      worker->multi) [[unlikely]]
+    return recv_slowly(*worker, buffer, count, tag, tag_mask, *param, "ucp_tag_recv_nbx");
+  const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
+  Wanted wanted = wanted_recv(*param);
+  wanted.memory = nullptr;  // as the fields say
+  const tw_callback end = wanted.invoke != nullptr ? ended_receive : ended;
+  return recv_bytes(*worker, buffer, length, tag, tag_mask, wanted, end, "ucp_tag_recv_nbx");
 }
 
 ucs_status_ptr_t ucp_tag_recv_nb(ucp_worker_h worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag,

@@ -229,6 +229,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
   {
     const Hold hold(*worker);
     worker->ending = true;
+    ++worker->holding;
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
     tell_postponed(*worker);
@@ -279,9 +280,9 @@ ucs_status_t ucp_worker_address_query(ucp_address_t* address, ucp_worker_address
 }
 
 unsigned ucp_worker_progress(ucp_worker_h worker) {
-  if (worker->multi) [[unlikely]]
+  if (worker->multi | worker->chores) [[unlikely]]
     return progress_held(*worker);
-  return progress(*worker);
+  return tw_worker_progress(worker->worker);
 }
 
 // ------------------------------------------------------------------------------------------------ sleeping

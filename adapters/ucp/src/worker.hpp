@@ -34,15 +34,16 @@ struct AmHandler {
 }  // namespace thalweg::ucx
 
 struct ucp_worker {
-  explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) { plain.callback = thalweg::ucx::ended; }
+  explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) {}
   ucp_context& context;
   tw_worker* worker = nullptr;
   tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
   uint32_t told = 0;                         // how many of them are under way
-  tw_op_options plain = TW_OP_OPTIONS_INIT;  // with ended() as callback: options_for()
+  tw_op_options plain = TW_OP_OPTIONS_INIT;  // options_for()
   bool chores =
       false;  // something waits for progress beside Thalweg's worker: postponed, later, closing, flushes, streams, told
-  uint32_t holding = 0;  // calls under way that are none of progress: callbacks and handlers wait for it
+  // Calls under way that are none of progress: callbacks and handlers wait for it. With `ending` one that never returns.
+  uint32_t holding = 0;
   bool multi = false;
   bool ending = false;  // no callback runs any more
   ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
@@ -103,8 +104,9 @@ class HoldBack {
 [[gnu::cold]] void postpone(ucp_worker& worker, std::function<void()> call);
 
 /// The options of an operation that ends in `request`: good for the next call.
-inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags) {
+inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags, tw_callback end = ended) {
   tw_op_options& options = request.worker->plain;
+  options.callback = end;
   options.flags = flags;
   options.layout = layout;
   options.arg = &request;

@@ -144,6 +144,40 @@ TEST(SoleReceive, AReleasedOneStillTakesItsMessage) {
   EXPECT_EQ(w.right->runs().alive(), 0u);
 }
 
+TEST(SoleReceive, ItsCallbackMayPostAndMayNotProgress) {
+  Sole w;
+  struct Called {
+    Sole* w;
+    Buffer* next;
+    tw_request request = TW_REQUEST_NONE, again = TW_REQUEST_NONE;
+    unsigned times = 0;
+  };
+  Buffer to(w.random, 32), next(w.random, 32);
+  Called called{&w, &next};
+  Completion completion = calls(
+      [](void* arg, tw_request request, tw_status status, const tw_recv_info* info) {
+        Called& of = *static_cast<Called*>(arg);
+        ++of.times;
+        EXPECT_EQ(status, TW_OK);
+        EXPECT_EQ(request, of.request);
+        EXPECT_EQ(info->length, 32u);
+        EXPECT_FALSE(of.w->right->may_progress());
+        EXPECT_FALSE(of.w->left->may_progress()) << "a callback of another worker";
+        of.again = of.w->post(*of.next, 6);
+      },
+      &called);
+  completion.request = &called.request;
+  ASSERT_EQ(w.right->post_short(to.data(), to.size(), 5, ~0ull, completion), TW_IN_PROGRESS);
+  w.send(w.first, 5);
+  EXPECT_EQ(called.times, 1u);
+  EXPECT_TRUE(to.holds(w.first.data(), w.first.size()));
+  EXPECT_TRUE(w.right->may_progress());
+  EXPECT_TRUE(w.left->may_progress());
+  w.send(w.second, 6);
+  w.expect_got(called.again, next, w.second);
+  EXPECT_EQ(w.right->runs().alive(), 0u);
+}
+
 TEST(SoleReceive, EndsWithItsWorker) {
   int called = 0;
   std::mt19937_64 random(seed());
