@@ -26,23 +26,25 @@ double through_parts_ns(uint32_t ranks, uint64_t bytes, const CollectiveCosts& c
 
 }  // namespace
 
+/// Costs are those of one copy at a time: of many ranks' at once they are less certain.
 bool reading_is_faster(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs) {
-  return all_read_ns(ranks, bytes, costs) < through_parts_ns(ranks, bytes, costs);
+  constexpr double kClearly = 1.3;
+  return kClearly * all_read_ns(ranks, bytes, costs) < through_parts_ns(ranks, bytes, costs);
 }
 
-/// By lines that a rank reads: of all others, or of its group and one of each other group, with one more turn. By shares (better for
-/// longer ones): the flags of all others twice, and about twice the result. Types of 16 bits and fewer would be rounded
-/// twice.
-uint32_t group_of_ranks(const Collective& c, const CollectiveCosts& costs, bool crowded) {
+ReductionWay way_of(const Collective& c, const CollectiveCosts& costs, bool crowded) {
+  constexpr uint64_t kAtOnce = 16u << 10;
   const uint64_t bytes = c.kind == CollectiveKind::barrier ? 0 : c.bytes();
-  if (crowded || c.size < 4 || bytes > DirectArea::kSmall || (bytes != 0 && c.element < 4)) return 0;
+  if (crowded || bytes > DirectArea::kSmall) return {0, c.size > 2 && bytes * (c.size - 2) > kAtOnce};
   const auto each = static_cast<uint32_t>(std::lround(std::sqrt(c.size)));
   const uint32_t groups = (c.size + each - 1) / each;
-  const double lines = bytes <= kInFlagsLine ? 1 : 1 + static_cast<double>((bytes + kLineBytes - 1) / kLineBytes);
-  const double line_ns = kLine * costs.message_ns, at_once = (c.size - 1) * lines * line_ns;
-  const double by_shares = 2 * (c.size - 1 + lines) * line_ns + costs.message_ns;
-  const double by_groups = (each + groups - 2) * lines * line_ns + costs.message_ns;
-  return by_groups < std::min(at_once, by_shares) ? each : 0;
+  const double others = c.size - 1,
+               lines = bytes <= kInFlagsLine ? 0 : static_cast<double>((bytes + kLineBytes - 1) / kLineBytes);
+  const double line_ns = kLine * costs.message_ns, turn_ns = 2 * costs.message_ns, at_once = others * (1 + lines) * line_ns;
+  const double by_shares = others * (2 + 2 * std::max(1.0, lines / c.size)) * line_ns + turn_ns;
+  const double by_groups = (each + groups - 2) * (1 + lines) * line_ns + turn_ns;
+  const bool grouped = c.size >= 4 && (bytes == 0 || c.element >= 4) && by_groups < std::min(at_once, by_shares);
+  return {grouped ? each : 0, bytes != 0 && by_shares < at_once};
 }
 
 /// Flags in turns of steps, bytes that a rank copies, and bytes that it combines.
@@ -56,9 +58,8 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
       copied = (1 + ranks) * bytes;
       break;
     case CollectiveKind::alltoall:
-      if (reading_is_faster(c.size, c.bytes(), costs)) return all_read_ns(c.size, c.bytes(), costs);
-      return (1 + ranks * bytes / static_cast<double>(kStep)) * costs.message_ns * (0.25 + ranks / 64) +
-             through_parts_ns(c.size, c.bytes(), costs);
+      copied = 2 * ranks * bytes;
+      break;
     case CollectiveKind::reduce_scatter:
       copied = ranks * bytes;
       combined = (ranks - 1) * bytes;

@@ -13,12 +13,14 @@ uint64_t steps_for(uint64_t bytes, uint64_t piece) { return std::max<uint64_t>(1
 }  // namespace
 
 Status DirectRun::allreduce() {
-  if (const uint32_t each = group_of_ranks(what_, costs_, area_.crowded()); each != 0) return combine_by_groups(each);
-  return better_by_shares() ? combine_by_shares(kAll) : combine_at_readers(kAll, what_.size);
+  const ReductionWay way = way_of(what_, costs_, area_.crowded());
+  if (way.group != 0) return combine_by_groups(way.group);
+  return way.by_shares ? combine_by_shares(kAll) : combine_at_readers(kAll, what_.size);
 }
 
 Status DirectRun::reduce() {
-  return better_by_shares() ? combine_by_shares(what_.root) : combine_at_readers(what_.root, what_.size);
+  const bool by_shares = way_of(what_, costs_, area_.crowded()).by_shares;
+  return by_shares ? combine_by_shares(what_.root) : combine_at_readers(what_.root, what_.size);
 }
 
 Status DirectRun::scan() {

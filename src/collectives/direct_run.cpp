@@ -54,7 +54,7 @@ Status DirectRun::copy_out(uint64_t offset, const std::byte* from, uint64_t leng
 }
 
 Status DirectRun::barrier() {
-  if (const uint32_t each = group_of_ranks(what_, costs_, area_.crowded()); each != 0) return combine_by_groups(each);
+  if (const ReductionWay way = way_of(what_, costs_, area_.crowded()); way.group != 0) return combine_by_groups(way.group);
   const auto nothing = [](uint64_t, auto) { return Status{TW_OK}; };
   return steps(1, kAll, Room::line, nothing, nothing);
 }

@@ -91,8 +91,6 @@ class DirectRun {
   /// Short ones, in two steps: each rank combines the inputs of its group, and then one result of each group. A group: `each` ranks
   /// that follow each other.
   Status combine_by_groups(uint32_t each);
-  bool better_by_shares() const { return what_.size > 2 && what_.bytes() * (what_.size - 2) > kAtOnce; }
-  static constexpr uint64_t kAtOnce = 16u << 10;
   Status barrier();
 
   DirectArea& area_;

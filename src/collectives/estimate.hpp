@@ -27,10 +27,19 @@ struct CollectiveCosts {
 /// Until the last rank is done. The same on all ranks: rank and, of alltoall's v form, counts are not looked at.
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs);
 
-/// Of the algorithms without a schedule. Two choices that they make: does each rank of an alltoall read its blocks, instead of their
-/// being copied into shared memory first? And of how many ranks are the groups of a short allreduce or barrier; 0: no groups.
+/// In an alltoall over memory that all ranks map: does each rank read its blocks where they are, instead of their being copied into
+/// shared memory first?
 bool reading_is_faster(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs);
-uint32_t group_of_ranks(const Collective& collective, const CollectiveCosts& costs, bool crowded);
+/// How ranks reduce there, or come together in a barrier, by the cache lines that each reads: those of all others; or in a turn more,
+/// of its group of ranks and of one of each other group; or of its share of all ranks', and all shares. Types of 16 bits and fewer are
+/// not rounded twice. crowded: more ranks than cores, where a turn is much longer.
+struct ReductionWay {
+  uint32_t group;  // ranks of one; 0: no groups
+  bool by_shares;  // otherwise
+};
+ReductionWay way_of(const Collective& collective, const CollectiveCosts& costs, bool crowded);
+
+/// Of the algorithms without a schedule.
 double direct_ns(const Collective& collective, const CollectiveCosts& costs);
 double kernel_ns(Kernels kernels, const Collective& collective, const CollectiveCosts& costs);
 

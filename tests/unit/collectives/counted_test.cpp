@@ -178,7 +178,11 @@ void run_well(tw_status status, OwnQueue& queue) {
   ASSERT_EQ(tw_queue_check(queue), TW_OK) << tw_last_error();
 }
 
-class CountedRanks : public testing::TestWithParam<uint32_t> {};
+class CountedRanks : public testing::TestWithParam<uint32_t> {
+  void SetUp() override {
+    if (!kernels_fit(GetParam())) GTEST_SKIP() << "too few devices for so many ranks";
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Ranks, CountedRanks, testing::Values(2, 3, 5, 8));
 
 /// Both ways, of one case: each round has other counts.

@@ -162,7 +162,7 @@ std::vector<unsigned char> random_elements(uint64_t bytes, std::mt19937_64& rand
 /// As on a machine with a core for each rank, where short reductions and barriers go by groups of ranks.
 TEST(DirectCollectives, GoByGroupsOfRanks) {
   const uint64_t seed = std::random_device{}();
-  for (const uint32_t size : {4u, 7u, 9u, 16u}) {
+  for (const uint32_t size : {4u, 7u, 9u, 16u, 24u}) {  // short ones by groups of 16 and 24, barriers of 24
     run_group(size, [&](GroupRank& rank) {
       const tw_collective_options options = named("direct");
       ASSERT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();

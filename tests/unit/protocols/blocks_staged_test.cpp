@@ -382,8 +382,8 @@ TEST_P(Staged, ARevokedKeyIsStaleAndTellsNobody) {
 
 TEST_P(Staged, ALossEndsItOnceAndGivesTheStagingBack) {
   const Verb verb = std::get<1>(GetParam()) ? Verb::get_blocks : Verb::put_blocks;  // one loss for each instance
-  prepare(40'000, 250);
-  choose(240, verb == Verb::put_blocks);  // 10 MB: more than the chunks of one operation
+  prepare(40'000, 600);
+  choose(590, verb == Verb::put_blocks);  // 24 MB: more than the chunks of one operation can bring in these turns, however long
   tw_request request = TW_REQUEST_NONE;
   ASSERT_EQ(start(op(verb, "late"), &request), TW_IN_PROGRESS);
   for (int i = 0; i < 3; ++i) world.turn();
