@@ -16,6 +16,12 @@ namespace {
 constexpr double kLine = 1.0 / 6;  // of a message: a line that another core has just written
 constexpr uint64_t kLineBytes = 64, kInFlagsLine = 48;
 
+// Blocks of an alltoall beside the bytes of messages. Of two ranks both copy a message at once; of more each has others' to copy.
+constexpr double kOfTwo = 2, kOfMany = 0.75;
+
+double flags_ns(double copied, double ranks, const CollectiveCosts& costs) {
+  return (1 + copied / static_cast<double>(kStep)) * costs.message_ns * (0.25 + ranks / 64);
+}
 double all_read_ns(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs) {
   return (ranks - 1) * (costs.read_ns + static_cast<double>(bytes) * costs.read_byte_ns) +
          costs.message_ns * (2 + ranks * kLine);
@@ -58,8 +64,7 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
       copied = (1 + ranks) * bytes;
       break;
     case CollectiveKind::alltoall:
-      copied = 2 * ranks * bytes;
-      break;
+      return flags_ns(2 * ranks * bytes, ranks, costs) + (ranks > 2 ? kOfMany : kOfTwo) * (ranks - 1) * bytes * costs.byte_ns;
     case CollectiveKind::reduce_scatter:
       copied = ranks * bytes;
       combined = (ranks - 1) * bytes;
@@ -75,9 +80,7 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
     default:
       break;
   }
-  const double turns = 1 + copied / static_cast<double>(kStep);
-  return turns * costs.message_ns * (0.25 + ranks / 64) +
-         kInCache * (copied * costs.copy_byte_ns + combined * costs.reduce_byte_ns);
+  return flags_ns(copied, ranks, costs) + kInCache * (copied * costs.copy_byte_ns + combined * costs.reduce_byte_ns);
 }
 
 /// By the bytes that the busiest rank sends (devices/program/exchange.hpp).
