@@ -128,7 +128,7 @@ def main() -> int:
         print(f"{where}: {error}", file=sys.stderr)
     if options.output:
         head = machine.describe(HERE if (HERE / "built.json").is_file() else HERE.parent, library(options.thalweg))
-        said = {**head, "command": " ".join(sys.argv), "wrong": wrong, "rows": rows, "lines": log}
+        said = {**head, "kind": "collectives", "command": " ".join(sys.argv), "wrong": wrong, "rows": rows, "lines": log}
         options.output.write_text(json.dumps(said, indent=1) + "\n")
     return 1 if any(where.startswith("thalweg") for where in wrong) else 0
 

@@ -49,7 +49,12 @@ def page_of(path: pathlib.Path, result: dict[str, Any]) -> str:
         parts.append(routes_table(result))
     if result.get("rows"):
         tables = {"revisions": revisions_table, "fresh": fresh_table, "late signal": late_table, "apps": apps_tables}
-        tables |= {"plans": plans_table, "gpu-perf-kernels": kernels_table, "adapters": adapters_tables}
+        tables |= {
+            "collectives": collectives_table,
+            "plans": plans_table,
+            "gpu-perf-kernels": kernels_table,
+            "adapters": adapters_tables,
+        }
         parts.append(tables[result["kind"]](result))
     if result.get("paths"):
         parts.append(check_table(result))
@@ -105,6 +110,19 @@ def plans_table(result: dict[str, Any]) -> str:
         lines.append(
             f"| {row['transport']} | {row['test']} | {row['memory']} | {row['size']:,} | {row['by_hand_us']:.4g} us "
             f"| {row['plan_us']:.4g} us | {row['target_us']:.4g} us{'' if row['met'] else ' **missed**'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def collectives_table(result: dict[str, Any]) -> str:
+    """Blocking collectives beside MPIs and gloo: benchmarks/collectives.py."""
+    lines = ["| operation | ranks | bytes | Thalweg | best peer | ratio | to reach | others |", "|---" * 8 + "|"]
+    for row in summary.collectives_rows(result):
+        others = ", ".join(f"{name} {value:.4g}" for name, value in sorted(row["peers_us"].items()) if name != row["best"])
+        reach = f"≤ {row['at_most']}{'' if row['met'] else ' **missed**'}" if row["at_most"] else ""
+        lines.append(
+            f"| {row['operation']} | {row['ranks']} | {row['bytes']:,} | {row['thalweg_us']:.4g} us "
+            f"| {row['best']} {row['best_us']:.4g} us | {row['ratio']:.2f} | {reach} | {others} |"
         )
     return "\n".join(lines) + "\n"
 

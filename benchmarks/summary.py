@@ -294,6 +294,40 @@ def adapters_misses(runs: list[Run]) -> list[str]:
     return []
 
 
+def collectives_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of benchmarks/collectives.py with the best peer, the ratio, and the target of targets-collectives.json."""
+    cores = result["device"]["cores"]
+    targets = json.loads((HERE / "targets-collectives.json").read_text())["rows"]
+
+    def fits(target: dict[str, Any], row: dict[str, Any]) -> bool:
+        same = all(target[key] == row[key] for key in ("ranks", "operation", "bytes") if key in target)
+        return same and row["ranks"] >= target.get("ranks_from", 0) and (row["ranks"] > cores or "crowded" not in target)
+
+    rows = []
+    for row in result["rows"]:
+        best = min(row["peers_us"], key=row["peers_us"].get)
+        ratio = row["thalweg_us"] / row["peers_us"][best]
+        at_most = next((target["at_most"] for target in targets if fits(target, row)), None)
+        more = {"best": best, "best_us": row["peers_us"][best], "ratio": ratio, "at_most": at_most}
+        rows.append({**row, **more, "met": at_most is None or ratio <= at_most})
+    return rows
+
+
+def collectives_misses(runs: list[Run]) -> list[str]:
+    """Of the newest run of each kind of processor and number of cores."""
+    lines, seen = [], set()
+    for run in runs:
+        machine = (run.cpu, run.result["device"].get("cores"))
+        if run.kind != "collectives" or machine in seen:
+            continue
+        seen.add(machine)
+        for row in collectives_rows(run.result):
+            if not row["met"]:
+                what = f"{run.cpu}, {machine[1]} cores: {row['operation']}, {row['ranks']} ranks, {size_text(row['bytes'])}"
+                lines.append(f"| {what} | {row['ratio']:.2f} of {row['best']} | ≤ {row['at_most']} | {run.link()} |")
+    return lines
+
+
 def missed(hosts: list[Run], runs: list[Run]) -> str:
     """All of them, of the newest runs."""
     lines = ["## Missed targets\n", "| | got | to reach | run |", "|---" * 4 + "|"]
@@ -305,6 +339,7 @@ def missed(hosts: list[Run], runs: list[Run]) -> str:
                 what = f"plan by the host, {row['transport']}, {row['memory']} memory, {size_text(row['size'])}"
                 lines.append(f"| {what} | {row['plan_us']:.3g} µs | ≤ {row['target_us']:.3g} µs | {plans.link()} |")
     lines += adapters_misses(runs)
+    lines += collectives_misses(runs)
     for kind in ("cpu", "gpu", "blocks", "gpu-kernel"):
         if (run := newest(runs, kind)) is None:
             continue
@@ -330,6 +365,7 @@ REPRODUCE = """## How to measure it
 | this machine's processors, peers and floors | `make bench` |
 | fresh messages beside UCX | `benchmarks/fresh.py` (its `--help` has an example) |
 | plans by the host | `benchmarks/plans.py` |
+| blocking collectives beside MPIs | `benchmarks/collectives.py` |
 | programs that use UCX, on the adapter and on UCX | `benchmarks/adapters.py` |
 | GPUs | `benchmarks/gpu/stage.sh`, then `benchmarks/gpu/run.sh` |
 | these pages | `benchmarks/report.py` |
