@@ -272,6 +272,9 @@ Elements CollectiveCall::received(nb::handle buffer) {
 
 uint64_t* CollectiveCall::numbers_of_ranks(nb::handle array, const char* name, BufferView::Use use) {
   if (!given(array)) return nullptr;
+  const nb::object type = nb::getattr(array, "dtype", nb::none());
+  if (!type.is_none() && !nb::cast<std::string>(nb::str(type)).ends_with("int64"))
+    raise(TW_ERR_INVALID, (std::string(name) + " is not of int64 or uint64").c_str());
   auto view = std::make_unique<BufferView>();
   view->acquire(array.ptr(), use);
   if (view->layout() != nullptr || view->length() != size() * sizeof(uint64_t)) {

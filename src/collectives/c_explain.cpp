@@ -56,13 +56,16 @@ Status explain(tw_group* group, const char* collective, size_t count, uint32_t t
   const Options<tw_collective_options> options(given, kDefaults);
   Collective what;
   if (Status s = describe(*group, collective, count, type, *options, &what); is_error(s)) return s;
+  tw_collective_options chosen = *options;
+  if (chosen.algorithm != nullptr && std::strcmp(chosen.algorithm, "kernel") == 0)
+    chosen.algorithm = nullptr;  // whichever is chosen
   std::string text = heading(collective, what);
   {
     const Engine::Guard guard(*group->worker.engine);
     Collectives* all = nullptr;
     if (Status s = Collectives::of(*group, &all); is_error(s)) return s;
     what.ranks_per_host = all->ranks_per_host();
-    if (Status s = add(*all, what, *options, &text); is_error(s)) return s;
+    if (Status s = add(*all, what, chosen, &text); is_error(s)) return s;
   }
   return copy_out(text.c_str(), text.size() + 1, buffer, size);
 }

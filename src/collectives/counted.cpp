@@ -41,15 +41,25 @@ Status check_counts(const char* name, const void* array, bool needed) {
   return TW_OK;
 }
 
-Status check_counted(const CountedCall& call) {
+bool overlap(const void* one, uint64_t length, const void* other, uint64_t other_length) {
+  const auto a = reinterpret_cast<uint64_t>(one), b = reinterpret_cast<uint64_t>(other);
+  return one != nullptr && other != nullptr && a < b + other_length && b < a + length;
+}
+
+Status check_counted(const CountedCall& call, uint32_t ranks) {
   if (call.row_bytes == 0) return fail(TW_ERR_INVALID, "%s: row_bytes is 0", kName);
   if (Status s = check_side("send", call.send, call.send_capacity, call.row_bytes); is_error(s)) return s;
   if (Status s = check_side("recv", call.recv, call.recv_capacity, call.row_bytes); is_error(s)) return s;
   if (Status s = check_counts("send_counts", call.send_counts, true); is_error(s)) return s;
   if (Status s = check_counts("send_offsets", call.send_offsets, false); is_error(s)) return s;
   if (Status s = check_counts("recv_counts", call.recv_counts, true); is_error(s)) return s;
-  if (call.recv_counts == call.send_counts || call.recv_counts == call.send_offsets || call.recv_counts == call.recv_offsets)
-    return fail(TW_ERR_INVALID, "%s: recv_counts is written while the other arrays are read: give it one of its own", kName);
+  const uint64_t array = ranks * sizeof(uint64_t);
+  for (const void* other : {call.send_counts, call.send_offsets, call.recv_offsets}) {
+    if (overlap(call.recv_counts, array, other, array))
+      return fail(TW_ERR_INVALID, "%s: recv_counts is written while the other arrays are read: give it one of its own", kName);
+  }
+  if (overlap(call.send, call.send_capacity * call.row_bytes, call.recv, call.recv_capacity * call.row_bytes))
+    return fail(TW_ERR_INVALID, "%s: send and recv overlap: rows arrive while others are read", kName);
   return check_counts("recv_offsets", call.recv_offsets, false);
 }
 
@@ -73,7 +83,7 @@ std::shared_ptr<const ExchangeStep> step_of(const CountedCall& call, const std::
 }  // namespace
 
 Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, const tw_collective_options& options) {
-  if (Status s = check_counted(call); is_error(s)) return s;
+  if (Status s = check_counted(call, group.size); is_error(s)) return s;
   if (Status s = check_options(options); is_error(s)) return s;
   if (Status s = find_device(queue, group, kName); is_error(s)) return s;
   const std::shared_ptr<DeviceArea>& area = group.collectives->device();

@@ -73,6 +73,8 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   const Collective what = call.what;
   call.what.kernel_room = 0;
   if (is_error(chosen) || kernels == Kernels::none) return chosen;
+  if (what.bytes() == 0)
+    kernels = Kernels::ll;  // Simple has no flags where it has no bytes, and ranks would not wait for each other
   auto made = std::make_shared<ExchangeStep>();
   device::Exchange& x = made->what;
   name_peers(what, &x);

@@ -151,6 +151,7 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
 Status DirectArea::read(uint32_t rank, std::byte* to, uint64_t from, uint64_t length) {
   constexpr uint64_t kPart = 4u << 20;  // bytes under the engine's lock
   for (uint64_t at = 0; at < length;) {
+    worker_.progress();  // hears of a failure, behind which the others take their buffers back
     const Engine::Guard guard(owner_.engine());
     if (owner_.failed()) return owner_.failure();
     const int64_t moved = read_part(rank, to + at, from + at, std::min(kPart, length - at));

@@ -84,7 +84,6 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
       if (Status s = copy_piece(k); is_error(s)) return s;
     }
     if (k >= 1 && k <= count) combine_share(k - 1);
-    if (k <= count) area_.publish();
     for (uint32_t i = 0; k >= 2 && reads && i < what_.size; ++i) {
       const uint32_t rank = (what_.rank + i) % what_.size;
       const Block taken = share(k - 2, rank);
@@ -93,6 +92,7 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
           is_error(s))
         return s;
     }
+    if (k <= count) area_.publish();  // two steps behind what has just been read
   }
   return TW_OK;
 }

@@ -85,7 +85,10 @@ Status DirectRun::agree_on_most(uint64_t own, uint64_t* most, std::array<uint64_
     }
     return Status{TW_OK};
   };
-  return steps(1, kAll, Room::line, fill, drain);
+  if (Status s = steps(1, kAll, Room::line, fill, drain); is_error(s)) return s;
+  if (*most <= UINT64_MAX / 2 / what_.size) return TW_OK;
+  const auto rank = static_cast<uint32_t>(std::ranges::find(*all, *most) - all->begin());
+  return area_.fail(TW_ERR_PROTOCOL, rank, "rank " + std::to_string(rank) + ": it published a length that no buffer has");
 }
 
 Status DirectRun::refuse_length(uint32_t rank, uint64_t sent, uint64_t expected) {

@@ -365,6 +365,8 @@ def check_counted(world):
         graph.launch(queue)
         check(more)
         short = np.zeros(1, np.uint64)
+        counted = thalweg.alltoallv_counted_on
+        raised(thalweg.InvalidError, "int64", counted, queue, group, rows, np.zeros(size), rows, np.zeros(size))
         raised(thalweg.InvalidError, "64 bits", thalweg.alltoallv_counted_on, queue, group, rows, short, rows, short)
         world.barrier()
     group.close()

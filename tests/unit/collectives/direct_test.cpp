@@ -207,6 +207,29 @@ TEST(DirectCollectives, TheRootOfBroadcastsRunsAhead) {
   }
 }
 
+/// By shares, behind which other ranks go on at once and use the buffers again that one still reads.
+TEST(DirectCollectives, AReductionIsReadBeforeItsBuffersAreUsedAgain) {
+  run_group(4, [&](GroupRank& rank) {
+    const tw_collective_options options = named("direct");
+    constexpr size_t kCount = 65'536;
+    const uint32_t me = rank.rank.number;
+    std::vector<int64_t> in(kCount), out(kCount), sent(40'000);
+    for (uint32_t i = 0; i < 100; ++i) {
+      const uint32_t root = i % 4, other = (i + 3) % 4;
+      for (size_t k = 0; k < kCount; ++k) in[k] = me + i + static_cast<int64_t>(k);
+      std::fill(sent.begin(), sent.end(), me == other ? -int64_t{i} : 0);
+      ASSERT_EQ(tw_reduce(rank.group, in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_SUM, root, &options, nullptr),
+                TW_OK)
+          << tw_last_error();
+      ASSERT_EQ(tw_broadcast(rank.group, sent.data(), sent.size(), TW_TYPE_INT64, other, &options, nullptr), TW_OK)
+          << tw_last_error();
+      for (size_t k = 0; k < kCount && me == root; ++k)
+        ASSERT_EQ(out[k], 6 + 4 * (i + static_cast<int64_t>(k))) << i << " at " << k;
+      ASSERT_EQ(sent, std::vector<int64_t>(sent.size(), -int64_t{i}));
+    }
+  });
+}
+
 /// Long blocks are read where they are, if that can be on all ranks: not in place on one of them.
 TEST(DirectCollectives, BlocksOfAnAlltoallAreReadWhereTheyAre) {
   for (const uint32_t size : {2u, 5u}) {

@@ -11,7 +11,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Kernels, testing::Values(2, 3, 5, 8));
 
 /// Counts around the switches: one word, a block's room of LL (4 KiB), all of it (16 KiB here), several pieces.
 constexpr size_t kShort[] = {0, 1, 2, 7, 63, 511, 513, 1'023, 1'999};
-constexpr size_t kLonger[] = {1, 17, 1'025, 4'099, 33'333};
+constexpr size_t kLonger[] = {0, 1, 17, 1'025, 4'099, 33'333};
 
 void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> counts, size_t longest) {
   const uint64_t seed = fresh_seed();
