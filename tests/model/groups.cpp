@@ -87,6 +87,11 @@ void Groups::make_group(unsigned index) {
       for (unsigned to = 0; to < all; ++to) ends[to] = to != worker ? &world_.end(worker, to).handle : nullptr;
       made->peers = std::make_shared<ModelPeers>(ends);
       made->id = 1;
+      made->hosts.assign(all, 1);
+      made->costs.message_ns = 400;  // choices do not depend on the machine
+      made->costs.byte_ns = 0.1;
+      made->costs.host_message_ns = 4000;
+      made->costs.host_byte_ns = 0.1;
     } else if (is_error(make_part(*groups_[0].ranks[worker], group.workers, index, &made))) {
       std::abort();
     }
