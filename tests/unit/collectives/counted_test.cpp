@@ -337,7 +337,7 @@ TEST(CountedErrors, WhatCannotBeSentFailsAllRanks) {
   });
 }
 
-/// Rank 1 is sent more than it has room for: it learns the counts, stores no row, and the ranks that still wait for it end, too.
+/// Rank 1 is sent more than it has room for: it stores no row, and the ranks that still wait for it end, too.
 TEST(CountedErrors, WhatHasNoRoomFailsItsRankAndThoseThatWait) {
   run_group(3, [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
@@ -358,7 +358,6 @@ TEST(CountedErrors, WhatHasNoRoomFailsItsRankAndThoseThatWait) {
     const std::string text = tw_last_error();
     if (rank.rank.number == 1) {
       EXPECT_NE(text.find("301 rows from rank 2 end behind recv_capacity, 600 rows"), std::string::npos) << text;
-      EXPECT_EQ(call.received(), (Counts{301, 5, 301}));
       EXPECT_TRUE(call.untouched());
     } else {
       EXPECT_NE(text.find("gave up"), std::string::npos) << text;

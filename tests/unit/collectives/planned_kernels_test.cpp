@@ -32,11 +32,12 @@ struct Mixed {
       : rank(of), plan(of, place), in_place(placed) {
     for (Room** each : {&input, &work, &sum, &output, &from_left, &from_right, &shared})
       *each = rooms.emplace_back(std::make_unique<Room>(of.rank.context, place.c_str(), kBytes)).get();
+    const uint64_t there = 2 * static_cast<uint64_t>(algorithm[0]), back = there + 1;  // each has channels of its own
     tw_op_options order = TW_OP_OPTIONS_INIT;
     uint32_t before[3] = {}, reduced = 0, copied = 0, last[2] = {};
     EXPECT_EQ(tw_plan_copy(plan, work->data(), input->data(), kBytes, nullptr, &before[0]), TW_OK);
-    EXPECT_EQ(tw_plan_send(plan, peer(1), input->data(), kBytes, 7, nullptr, &before[1]), TW_OK);
-    EXPECT_EQ(tw_plan_recv(plan, peer(of.rank.size - 1), from_left->data(), kBytes, 7, nullptr, &before[2]), TW_OK);
+    EXPECT_EQ(tw_plan_send(plan, peer(1), input->data(), kBytes, there, nullptr, &before[1]), TW_OK);
+    EXPECT_EQ(tw_plan_recv(plan, peer(of.rank.size - 1), from_left->data(), kBytes, there, nullptr, &before[2]), TW_OK);
     tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
     options.algorithm = algorithm;
     options.after_steps = before;
@@ -48,9 +49,9 @@ struct Mixed {
     order.after_steps = &reduced;
     order.after_count = 1;
     EXPECT_EQ(tw_plan_copy(plan, output->data(), result()->data(), kBytes, &order, &copied), TW_OK);
-    EXPECT_EQ(tw_plan_recv(plan, peer(1), from_right->data(), kBytes, 8, &order, &last[0]), TW_OK);
+    EXPECT_EQ(tw_plan_recv(plan, peer(1), from_right->data(), kBytes, back, &order, &last[0]), TW_OK);
     order.after_steps = &copied;
-    EXPECT_EQ(tw_plan_send(plan, peer(of.rank.size - 1), output->data(), kBytes, 8, &order, &last[1]), TW_OK);
+    EXPECT_EQ(tw_plan_send(plan, peer(of.rank.size - 1), output->data(), kBytes, back, &order, &last[1]), TW_OK);
     options.after_steps = last;
     options.after_count = 2;
     root = of.rank.size - 1;
