@@ -25,6 +25,7 @@ EXCHANGES = ["allgather", "allgatherv", "gather", "gatherv", "scatter", "scatter
 COLLECTIVES = ["barrier", "broadcast", *REDUCTIONS, *EXCHANGES]
 PLANNED = [f"tw_plan_{name}" for name in COLLECTIVES if name != "reduce"] + ["tw_plan_reduce_to_root"]
 ENQUEUED = [f"tw_{name}_on" for name in COLLECTIVES if name != "reduce"] + ["tw_reduce_to_root_on"]
+CHOOSING = [*(f"tw_{name}" for name in COLLECTIVES), "tw_group_explain", "tw_group_explain_on"]
 NOT_IN_PYTHON = {
     "tw_version": "thalweg.__version__",
     "tw_version_string": "thalweg.__version__",
@@ -128,6 +129,7 @@ ARGUMENTS = {
     **{name: {"count": None, "type": "dtype"} for name in [*PLANNED, *ENQUEUED]},
     **{name: {"send_count": None, "type": "dtype"} for name in ["tw_gatherv", "tw_gatherv_on", "tw_plan_gatherv"]},
     **{name: {"recv_count": None, "type": "dtype"} for name in ["tw_scatterv", "tw_scatterv_on", "tw_plan_scatterv"]},
+    "tw_alltoallv_counted_on": {"send_capacity": None, "recv_capacity": None},  # of the buffers
     "tw_group_endpoint": {"endpoint": None},
     "tw_group_explain": {"type": "dtype", "buffer": None, "size": None},
     "tw_group_explain_on": {"queue": "on", "group": None, "type": "dtype", "buffer": None, "size": None},
@@ -297,6 +299,7 @@ OPTIONS = {
     },
     "tw_collective_options": {
         "flags": ("repeatable", [*OF_REDUCTIONS, *PLANNED_REDUCTIONS]),  # TW_COLLECTIVE_REPEATABLE
+        "algorithm": ("algorithm", [*CHOOSING, *PLANNED, *ENQUEUED]),  # counts in device memory have one
         "commutative": ("commutative", OF_REDUCTIONS),
         "scale": ("scale", OF_REDUCTIONS),
         "reduce": ("op", OF_REDUCTIONS),

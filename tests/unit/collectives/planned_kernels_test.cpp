@@ -102,6 +102,7 @@ TEST_P(PlannedKernels, AmongOtherSteps) {
   run_group(GetParam(), [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     for (const char* algorithm : {"kernel", "ll", "simple"}) {
+      rank.rank.barrier();  // to release a device's memory waits for its kernels, which may wait for this rank
       Mixed mixed(rank, place, algorithm, algorithm[0] != 'l');
       mixed.plan.prepare();
       const std::string text = mixed.plan.explain();
@@ -238,6 +239,7 @@ TEST(PlannedKernelsWithout, ADeviceOfEachTakeSteps) {
       ASSERT_EQ(tw_plan_run(plan, kLong), TW_OK) << tw_last_error();
       jobs.check(seed + round);
     }
+    rank.rank.barrier();  // to release a device's memory waits for its kernels, which may wait for this rank
   });
 }
 
