@@ -6,6 +6,7 @@
 #include "collectives/collectives.hpp"
 #include "collectives/elements.hpp"
 #include "collectives/explain.hpp"
+#include "collectives/planned.hpp"
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
 #include "plans/queue.hpp"
@@ -56,9 +57,7 @@ Status explain(tw_group* group, const char* collective, size_t count, uint32_t t
   const Options<tw_collective_options> options(given, kDefaults);
   Collective what;
   if (Status s = describe(*group, collective, count, type, *options, &what); is_error(s)) return s;
-  tw_collective_options chosen = *options;
-  if (chosen.algorithm != nullptr && std::strcmp(chosen.algorithm, "kernel") == 0)
-    chosen.algorithm = nullptr;  // whichever is chosen
+  const tw_collective_options chosen = without_any(*options);
   std::string text = heading(collective, what);
   {
     const Engine::Guard guard(*group->worker.engine);

@@ -55,6 +55,10 @@ Status DirectRun::copy_out(uint64_t offset, const std::byte* from, uint64_t leng
 
 Status DirectRun::barrier() {
   if (const ReductionWay way = way_of(what_, costs_, area_.crowded()); way.group != 0) return combine_by_groups(way.group);
+  return meet();
+}
+
+Status DirectRun::meet() {
   const auto nothing = [](uint64_t, auto) { return Status{TW_OK}; };
   return steps(1, kAll, Room::line, nothing, nothing);
 }

@@ -92,6 +92,8 @@ class DirectRun {
   /// that follow each other.
   Status combine_by_groups(uint32_t each);
   Status barrier();
+  /// All ranks have come here, and have read what was published before.
+  Status meet();
 
   DirectArea& area_;
   const Collective& what_;

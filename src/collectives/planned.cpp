@@ -207,10 +207,6 @@ constexpr const char* kAnyKernel = "kernel";
 bool names(const tw_collective_options& options, const char* name) {
   return options.algorithm != nullptr && std::strcmp(options.algorithm, name) == 0;
 }
-tw_collective_options without_any(tw_collective_options options) {
-  if (names(options, kAnyKernel)) options.algorithm = nullptr;
-  return options;
-}
 /// In a plan kernels are asked for by name: they have an order among all of the group, and plans otherwise have none.
 bool names_kernels(const Call& call, const tw_collective_options& options) {
   const std::span<const Algorithm> all = algorithms_of(call.what.kind);
@@ -294,6 +290,11 @@ uint64_t hash_of(const std::string& text) {
 }
 
 }  // namespace
+
+tw_collective_options without_any(tw_collective_options options) {
+  if (names(options, kAnyKernel)) options.algorithm = nullptr;
+  return options;
+}
 
 Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, uint32_t* step) {
   if (Status s = check_call(group, call, options); is_error(s)) return s;

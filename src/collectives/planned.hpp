@@ -12,6 +12,9 @@ Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_
 /// Enqueues a run of the plan that the queue keeps for this call; made and prepared when there is none.
 Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& options);
 
+/// Without the algorithm "kernel", which leaves the choice among kernels, or steps, to the costs.
+tw_collective_options without_any(tw_collective_options options);
+
 /// Before the group's first collective on a queue: whether these are of devices that reach each other. name: of the call.
 Status find_device(tw_queue& queue, tw_group& group, const char* name);
 
