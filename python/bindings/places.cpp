@@ -103,7 +103,7 @@ void bind_places(nb::module_& m) {
   m.def(
       "copy", &copy, arg("context"), arg("to"), arg("source"),
       "Copies between any two contiguous buffers of one length, on whatever devices; returns when the bytes are there. Waits\n"
-      "for no stream: whoever has work under way on them synchronises first. The GIL is released.");
+      "for no stream: synchronise first what is under way on them. The GIL is released.");
   nb::borrow<nb::class_<Memory>>(m.attr("Memory"))
       .def_prop_ro(
           "place", [](Memory& s) { return std::string((s.get(), s.info.place)); }, "Where it lies, such as \"cuda:1\".")
