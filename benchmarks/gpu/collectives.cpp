@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Captured collectives of float32 on the queues of N devices, a process each: 100 of a kind in a graph (of more than 1 MiB: 20), launched three times. Each is
 // verified first. Beside it: nccl_collectives.py.
-//   usage: thalweg-gpu-collectives [RANKS] [DEVICE] [ALGORITHM,...]   (2, cuda; ALGORITHM "chosen": by itself)
+//   usage: thalweg-gpu-collectives [RANKS] [DEVICE] [ALGORITHM,...]   (2, cuda; ALGORITHM "chosen": by itself; with "symmetric",
+//   buffers are windows of the group)
 // A line of JSON for each; us: the median of 12 times, of the slowest rank's; bytes: as NCCL's tests name sizes (allgather,
 // reduce_scatter, alltoall: of all ranks' blocks).
 #include <sys/wait.h>
@@ -59,7 +60,7 @@ tw_status call(const Rank& r, Kind kind, size_t bytes, const char* algorithm) {
     case alltoall:
       return tw_alltoall_on(r.queue, r.world, r.in, r.out, each, TW_TYPE_FLOAT32, &options);
     default:
-      return tw_broadcast_on(r.queue, r.world, r.rank == 0 ? r.in : r.out, all, TW_TYPE_FLOAT32, 0, &options);
+      return tw_broadcast_on(r.queue, r.world, r.out, all, TW_TYPE_FLOAT32, 0, &options);
   }
 }
 
@@ -87,9 +88,12 @@ float wanted(const Rank& r, Kind kind, size_t each, size_t i) {
 bool verified(const Rank& r, Kind kind, size_t bytes, const char* algorithm) {
   const size_t all = bytes / 4, each = all / r.size;
   for (size_t i = 0; i < all; ++i) r.host[i] = value(r.rank, i);
-  must(tw_copy_on(r.queue, r.in, r.host, bytes, nullptr), "tw_copy_on");
+  must(tw_copy_on(r.queue, kind == broadcast ? r.out : r.in, r.host, bytes, nullptr), "tw_copy_on");
+  must(tw_queue_synchronize(r.queue), "tw_queue_synchronize");
+  must(tw_barrier(r.world, nullptr, nullptr),
+       "tw_barrier");  // in windows, other ranks' kernels store into the output from now on
   must(call(r, kind, bytes, algorithm), kNames[kind]);
-  must(tw_copy_on(r.queue, r.host, kind == broadcast && r.rank == 0 ? r.in : r.out, bytes, nullptr), "tw_copy_on");
+  must(tw_copy_on(r.queue, r.host, r.out, bytes, nullptr), "tw_copy_on");
   must(tw_queue_synchronize(r.queue), "tw_queue_synchronize");
   must(tw_queue_check(r.queue), "tw_queue_check");
   const size_t count = kind == reduce_scatter ? each : all;
@@ -141,6 +145,9 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
   r.in = tw_memory_address(memory[0]);
   r.out = tw_memory_address(memory[1]);
   r.host = static_cast<float*>(tw_memory_address(memory[2]));
+  tw_window* windows[2] = {};
+  const bool symmetric = std::find(algorithms.begin(), algorithms.end(), "symmetric") != algorithms.end();
+  for (int i = 0; i < 2 && symmetric; ++i) must(tw_group_window(r.world, memory[i], nullptr, &windows[i]), "tw_group_window");
   for (int kind = 0; kind < kinds; ++kind) {
     for (size_t bytes : {size_t{8}, size_t{4096}, size_t{16} << 10, size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
                          size_t{4} << 20, size_t{16} << 20, size_t{64} << 20, size_t{256} << 20}) {
@@ -160,6 +167,9 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
   }
   must(tw_barrier(r.world, nullptr, nullptr), "tw_barrier");
   tw_queue_destroy(r.queue);
+  for (tw_window* one : windows) {
+    if (one != nullptr) must(tw_window_destroy(one), "tw_window_destroy");
+  }
   for (tw_memory* one : memory) must(tw_memory_release(one), "tw_memory_release");
   must(tw_group_destroy(r.world), "tw_group_destroy");
   return 0;

@@ -147,7 +147,8 @@ TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const
  * tw_plan_reduce_to_root is tw_reduce: tw_plan_reduce is the reduction of one process (plans.h).
  *
  * By one kernel on each device, as on a queue (below), where all ranks name the algorithm "kernel" (one of them, chosen; steps where
- * the ranks' plans are not at devices that reach each other), "ll", "simple" or "two_phases" (TW_ERR_UNSUPPORTED there). The first
+ * the ranks' plans are not at devices that reach each other), "ll", "simple", "two_phases" or "symmetric" (TW_ERR_UNSUPPORTED there). The
+ * first
  * such call of a group progresses its worker until all ranks have called it. These run in the order in which they were added, and
  * with the group's collectives on queues in that of the triggers and calls, which is the same on all ranks. In such a plan
  * collectives keep the order in which they were added, and sends, receives and waits for signals come before or after each of those
@@ -213,7 +214,11 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  *
  * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective whose ranks have
  * blocks of the same length is one kernel on each device: algorithm "ll" (low latency), "simple" or, of broadcasts, "two_phases",
- * chosen by what the group measures then. From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
+ * chosen by what the group measures then. Where the buffers lie in windows of the group (tw_group_window) on all ranks, kernels may
+ * also use other ranks' buffers themselves ("symmetric"): of a broadcast, an allgather and an alltoall that is the receiving buffer,
+ * of a reduction the one with the operands, of an allreduce both. Each buffer lies in the same window on all ranks, at any offset; an
+ * alltoall and a reduce-scatter are in place on all ranks or on none. A rank's buffers may then be read and written from the moment
+ * that its queue reaches the call. The first use of a window is a collective of the host's. From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
  * reachable one's, pinned, or the library's (TW_ERR_UNSUPPORTED; any memory by an algorithm of several steps, named on all ranks).
  * They take 32 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups
  * may be on several queues at once, in any order, as long as all of them find room; those of one group come one after the other,

@@ -59,6 +59,15 @@ const char* short_kernels_any_order(const Collective& c) {
   return why_not != nullptr ? why_not : short_kernels(c);
 }
 
+const char* windows(const Collective& c) {
+  const char* why_not = kernels(c);
+  return why_not == nullptr && !c.symmetric ? "for buffers in windows of the group (tw_group_window), on all ranks" : why_not;
+}
+const char* windows_any_order(const Collective& c) {
+  const char* why_not = kernels_any_order(c);
+  return why_not != nullptr ? why_not : windows(c);
+}
+
 template <uint32_t radix>
 const char* equal_blocks(const Collective& c) {
   if (c.send_counts != nullptr || c.recv_counts != nullptr) return "needs blocks of the same length";
@@ -83,6 +92,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"ll", Kind::broadcast, short_kernels, nullptr, Kernels::ll},
     {"simple", Kind::broadcast, kernels, nullptr, Kernels::simple},
     {"two_phases", Kind::broadcast, kernels_of_three, nullptr, Kernels::two_phases},
+    {"symmetric", Kind::broadcast, windows, nullptr, Kernels::symmetric},
     {"binomial", Kind::reduce, always, binomial_reduce},
     {"linear", Kind::reduce, always, linear_reduce},
     {"halving_gather", Kind::reduce, always, halving_gather_reduce},
@@ -90,6 +100,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Kind::reduce, shared_any_order, nullptr},
     {"ll", Kind::reduce, short_kernels_any_order, nullptr, Kernels::ll},
     {"simple", Kind::reduce, kernels_any_order, nullptr, Kernels::simple},
+    {"symmetric", Kind::reduce, windows_any_order, nullptr, Kernels::symmetric},
     {"one_shot", Kind::allreduce, always, one_shot_allreduce},
     {"recursive_doubling", Kind::allreduce, always, recursive_doubling_allreduce},
     {"halving_doubling", Kind::allreduce, always, halving_doubling_allreduce},
@@ -101,6 +112,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Kind::allreduce, shared_any_order, nullptr},
     {"ll", Kind::allreduce, short_kernels_any_order, nullptr, Kernels::ll},
     {"simple", Kind::allreduce, kernels_any_order, nullptr, Kernels::two_phases},
+    {"symmetric", Kind::allreduce, windows_any_order, nullptr, Kernels::symmetric},
     {"linear", Kind::reduce_scatter, always, direct_reduce_scatter_all},
     {"pairwise", Kind::reduce_scatter, any_order, pairwise_reduce_scatter},
     {"halving", Kind::reduce_scatter, any_order, halving_reduce_scatter},
@@ -108,6 +120,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Kind::reduce_scatter, shared_any_order, nullptr},
     {"ll", Kind::reduce_scatter, short_kernels_any_order, nullptr, Kernels::ll},
     {"simple", Kind::reduce_scatter, kernels_any_order, nullptr, Kernels::simple},
+    {"symmetric", Kind::reduce_scatter, windows_any_order, nullptr, Kernels::symmetric},
     {"bruck", Kind::allgather, always, bruck_allgather},
     {"linear", Kind::allgather, always, direct_allgather_all},
     {"recursive_doubling", Kind::allgather, power_of_two_only, recursive_doubling_allgather},
@@ -115,6 +128,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Kind::allgather, shared, nullptr},
     {"ll", Kind::allgather, short_kernels, nullptr, Kernels::ll},
     {"simple", Kind::allgather, kernels, nullptr, Kernels::simple},
+    {"symmetric", Kind::allgather, windows, nullptr, Kernels::symmetric},
     {"linear", Kind::gather, always, linear_gather},
     {"binomial", Kind::gather, counts_everywhere, binomial_gather},
     {"direct", Kind::gather, shared, nullptr},
@@ -133,6 +147,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"direct", Kind::alltoall, shared, nullptr},
     {"ll", Kind::alltoall, short_kernels, nullptr, Kernels::ll},
     {"simple", Kind::alltoall, kernels, nullptr, Kernels::simple},
+    {"symmetric", Kind::alltoall, windows, nullptr, Kernels::symmetric},
     {"recursive_doubling", Kind::scan, always, recursive_doubling_scan},
     {"chain", Kind::scan, always, chain_scan},
     {"direct", Kind::scan, shared_any_order, nullptr},

@@ -8,7 +8,7 @@
 namespace thalweg::impl {
 
 /// Which protocol of one kernel on each device (devices/program/exchange.hpp), Simple in one phase or two; none: no kernel.
-enum class Kernels : uint8_t { none, ll, simple, two_phases };
+enum class Kernels : uint8_t { none, ll, simple, two_phases, symmetric };
 
 struct Algorithm {
   const char* name;

@@ -49,8 +49,8 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
   AreaCosts most = all[0].costs;
   for (const AreaOffer& one : all) {
     if (one.costs.long_ == 0) return {};
-    for (double AreaCosts::*each :
-         {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::two_phases, &AreaCosts::long_})
+    for (double AreaCosts::*each : {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::two_phases,
+                                    &AreaCosts::long_, &AreaCosts::symmetric, &AreaCosts::symmetric_long})
       most.*each = std::max(most.*each, one.costs.*each);
   }
   return most;
@@ -58,19 +58,23 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
 
 uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
 
-/// Nanoseconds of a run, of several that follow each other.
+/// Nanoseconds of a run, of several that follow each other in a graph: the host's calls do not count. The fastest of some graphs.
 Status time_plan(tw_plan& plan, tw_queue& queue, double* ns) {
-  constexpr int kRuns = 20;
+  constexpr int kRuns = 20, kGraphs = 4;
   if (Status s = plan.prepare(0); is_error(s)) return s;
-  uint64_t begin = 0;
-  for (int i = -2; i < kRuns; ++i) {
-    if (i == 0) begin = monotonic_ns();
-    if (Status s = plan.trigger(&queue); is_error(s)) return s;
-    if (i != -1) continue;
+  std::unique_ptr<Graph> graph;
+  if (Status s = queue.queue->begin_capture(); is_error(s)) return s;
+  Status status = TW_OK;
+  for (int i = 0; i < kRuns && !is_error(status); ++i) status = plan.trigger(&queue);
+  const Status captured = queue.queue->end_capture(&graph);
+  if (is_error(status) || is_error(captured)) return is_error(status) ? status : captured;
+  for (int i = 0; i < kGraphs; ++i) {
+    const uint64_t begin = monotonic_ns();
+    if (Status s = graph->launch(*queue.queue); is_error(s)) return s;
     if (Status s = queue.queue->synchronize(); is_error(s)) return s;
+    const double each = static_cast<double>(monotonic_ns() - begin) / kRuns;
+    *ns = i == 0 ? each : std::min(*ns, each);
   }
-  if (Status s = queue.queue->synchronize(); is_error(s)) return s;
-  *ns = static_cast<double>(monotonic_ns() - begin) / kRuns;
   return plan.check();
 }
 
@@ -146,12 +150,13 @@ Status DeviceArea::allocate() {
 }
 
 /// By runs of this rank and all others at once; a run has no input, but what the area holds.
-Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns) {
+Status DeviceArea::time_runs(tw_queue& queue, const Timed& timed, double* ns) {
+  const uint64_t bytes = timed.bytes;
   auto step = std::make_shared<ExchangeStep>();
-  step->what.low_latency = low_latency ? 1 : 0;
-  step->what.slices = !low_latency && reduces ? size_ : 0;
+  step->what.low_latency = timed.low_latency ? 1 : 0;
+  step->what.slices = !timed.low_latency && timed.reduces ? size_ : 0;
   step->what.unsliced = size_;
-  step->what.reduces = reduces ? 1 : 0;
+  step->what.reduces = timed.reduces ? 1 : 0;
   step->what.type = TW_TYPE_FLOAT32;
   step->what.op = TW_REDUCE_SUM;
   step->what.takes = first_ranks(size_);
@@ -162,6 +167,15 @@ Status DeviceArea::time_runs(tw_queue& queue, bool low_latency, bool reduces, ui
   if (Status s = executor_.own().allocate(2 * bytes, &room); is_error(s)) return s;
   step->what.input = room;
   step->what.output = room + bytes;
+  if (timed.symmetric) {  // in the slots, which hold nothing now
+    const uint64_t begin = reinterpret_cast<uint64_t>(tw_memory_address(memory_));
+    step->what.symmetric = 1;
+    step->what.inputs = step->what.outputs = reinterpret_cast<const device::u64*>(view_.bases);
+    step->what.input_place = (device::AreaLayout{blocks_, size_, piece_}.slot(0, 0, 0, 0) + 127) / 128 * 128;
+    step->what.output_place = step->what.input_place + (bytes + 127) / 128 * 128;
+    step->what.input = begin + step->what.input_place;
+    step->what.output = begin + step->what.output_place;
+  }
   fill(false, step.get());
   step->area = shared_from_this();
   PlanOptions options;
@@ -191,11 +205,20 @@ Status DeviceArea::measure(AreaCosts* out) {
   tw_queue queue(*proxy, executor_);
   queue.open(std::move(own), TW_WAITS_AUTO);
   register_queue(&queue);
-  if (Status s = time_runs(queue, true, true, AreaCosts::kFewLl, &out->ll_few); is_error(s)) return s;
-  if (Status s = time_runs(queue, true, true, room(), &out->ll_long); is_error(s)) return s;
-  if (Status s = time_runs(queue, false, false, AreaCosts::kFewSimple, &out->one_phase); is_error(s)) return s;
-  if (Status s = time_runs(queue, false, true, AreaCosts::kFewSimple, &out->two_phases); is_error(s)) return s;
-  return time_runs(queue, false, true, AreaCosts::kLong, &out->long_);
+  constexpr Timed ll{true, true, false, 0}, one_phase{false, false, false, 0}, two_phases{false, true, false, 0},
+      symmetric{false, true, true, 0};
+  const auto time = [&](Timed what, uint64_t bytes, double* ns) {
+    what.bytes = bytes;
+    return time_runs(queue, what, ns);
+  };
+  if (Status s = time(ll, AreaCosts::kFewLl, &out->ll_few); is_error(s)) return s;
+  if (Status s = time(ll, room(), &out->ll_long); is_error(s)) return s;
+  if (Status s = time(one_phase, AreaCosts::kFewSimple, &out->one_phase); is_error(s)) return s;
+  if (Status s = time(two_phases, AreaCosts::kFewSimple, &out->two_phases); is_error(s)) return s;
+  if (Status s = time(two_phases, AreaCosts::kLong, &out->long_); is_error(s)) return s;
+  if (2 * AreaCosts::kLong + 256 > uint64_t{blocks_} * kSlotsOfBlock) return TW_OK;
+  if (Status s = time(symmetric, AreaCosts::kFewSimple, &out->symmetric); is_error(s)) return s;
+  return time(symmetric, AreaCosts::kLong, &out->symmetric_long);
 }
 
 /// From runs to what direct_cost.cpp predicts by.
@@ -206,7 +229,11 @@ void DeviceArea::set_costs(CollectiveCosts* costs) const {
   costs->ll_byte_ns = std::max(costs_.ll_long - costs_.ll_few, 1.0) / ((ranks - 1) * static_cast<double>(room()));
   costs->one_phase_ns = costs_.one_phase;
   costs->two_phases_ns = costs_.two_phases;
-  costs->simple_byte_ns = std::max(costs_.long_ - costs_.two_phases, 1.0) / (moved * static_cast<double>(AreaCosts::kLong));
+  const double longer = moved * static_cast<double>(AreaCosts::kLong - AreaCosts::kFewSimple);
+  costs->simple_byte_ns = std::max(costs_.long_ - costs_.two_phases, 1.0) / longer;
+  if (costs_.symmetric_long == 0) return;
+  costs->symmetric_ns = costs_.symmetric;
+  costs->symmetric_byte_ns = std::max(costs_.symmetric_long - costs_.symmetric, 1.0) / longer;
 }
 
 void DeviceArea::watch(uint64_t* word) {

@@ -24,9 +24,10 @@ namespace thalweg::impl {
 /// Nanoseconds of runs, of a few bytes and of many; 0: not measured.
 struct AreaCosts {
   static constexpr uint64_t kFewLl = 8, kFewSimple = 64u << 10, kLong = 4u << 20;
-  double ll_few = 0, ll_long = 0;        // of an allreduce; long: of as many bytes as LL takes
-  double one_phase = 0, two_phases = 0;  // Simple, few: an allgather, an allreduce
-  double long_ = 0;                      // an allreduce
+  double ll_few = 0, ll_long = 0;            // of an allreduce; long: of as many bytes as LL takes
+  double one_phase = 0, two_phases = 0;      // Simple, few: an allgather, an allreduce
+  double long_ = 0;                          // an allreduce
+  double symmetric = 0, symmetric_long = 0;  // of as few and as many
 };
 
 class DeviceArea final : public ExchangeArea, public std::enable_shared_from_this<DeviceArea> {
@@ -38,6 +39,7 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   DeviceArea(const DeviceArea&) = delete;
   DeviceArea& operator=(const DeviceArea&) = delete;
 
+  std::string place() const { return executor_.name(); }
   Device& device() const override { return *executor_.device(); }
   void watch(uint64_t* word) override;
   void unwatch(uint64_t* word) override;
@@ -65,7 +67,11 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   Status allocate();
   /// How long runs take here, where costs are measured at all.
   Status measure(AreaCosts* out);
-  Status time_runs(tw_queue& queue, bool low_latency, bool reduces, uint64_t bytes, double* ns);
+  struct Timed {
+    bool low_latency = false, reduces = false, symmetric = false;
+    uint64_t bytes = 0;
+  };
+  Status time_runs(tw_queue& queue, const Timed& what, double* ns);
 
   tw_group* const group_;  // until end()
   const uint32_t rank_, size_;

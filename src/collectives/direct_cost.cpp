@@ -87,9 +87,12 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
 double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& costs) {
   const double ranks = c.size, bytes = static_cast<double>(c.bytes());
   if (kernels == Kernels::ll) return costs.ll_ns + (ranks - 1) * bytes * costs.ll_byte_ns;
-  if (kernels == Kernels::two_phases) {
-    const double sent = c.kind == CollectiveKind::allreduce ? 2 * (ranks - 1) / ranks * bytes : bytes;
-    return costs.two_phases_ns + sent * costs.simple_byte_ns;
+  const bool all = c.kind == CollectiveKind::allreduce;
+  const double in_two = all ? 2 * (ranks - 1) / ranks * bytes : bytes;
+  if (kernels == Kernels::two_phases) return costs.two_phases_ns + in_two * costs.simple_byte_ns;
+  if (kernels == Kernels::symmetric) {
+    const bool sliced = all || c.kind == CollectiveKind::broadcast;
+    return costs.symmetric_ns + (sliced ? in_two : (ranks - 1) * bytes) * costs.symmetric_byte_ns;
   }
   return costs.one_phase_ns + (ranks - 1) * bytes * costs.simple_byte_ns;
 }

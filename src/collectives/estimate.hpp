@@ -21,6 +21,7 @@ struct CollectiveCosts {
   double ll_ns = 4900,
          ll_byte_ns = 0.009;  // kernels: a run, and each byte that a rank sends; until they are measured: of NVLink
   double one_phase_ns = 11'500, two_phases_ns = 13'000, simple_byte_ns = 0.003;
+  double symmetric_ns = 7'000, symmetric_byte_ns = 0.0028;
   bool cpu_moves = false;  // the CPU that reduces moves what is sent and received, too
 };
 

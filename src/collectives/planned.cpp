@@ -243,6 +243,7 @@ Status find_device(tw_plan& plan, tw_group& group, Call& call, const tw_collecti
 Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added,
                     uint32_t* step) {
   std::shared_ptr<const ExchangeStep> exchange;
+  if (Status s = agree_on_windows(group, call, options); is_error(s)) return s;
   {
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = group.collectives->check(); is_error(s)) return s;
@@ -329,6 +330,7 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   append(key, call.what.count);
   append(key, call.send.address);
   append(key, call.recv.address);
+  append(key, group.windows.version());
   for (const Counts* counts : {&call.sent, &call.received}) {
     append(key, counts->counts);
     append(key, counts->offsets);

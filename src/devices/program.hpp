@@ -58,6 +58,7 @@ struct ProgramRun {
   std::shared_ptr<Carrier> carrier;            // of runs by the host; null: nothing is rung for, or another thread handles it
   const device::Exchange* exchange = nullptr;  // of a program that is one; host memory, which the call reads and does not keep
   const device::ExchangeCounts* counts = nullptr;  // the same, of one whose counts lie in device memory
+  uint64_t over = 0;                               // device::Program::over
 };
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }

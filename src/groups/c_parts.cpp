@@ -7,6 +7,7 @@
 #include "groups/c_checks.hpp"
 #include "groups/exchange.hpp"
 #include "groups/parts.hpp"
+#include "plans/window.hpp"
 
 using namespace thalweg::impl;
 
@@ -88,8 +89,10 @@ tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_op
     // One that is lost makes the creation fail on all ranks, with its number.
     if (i != group->rank) (void)group->endpoint(i, &endpoints[i]);
   }
-  return tw_window_create(&group->worker, endpoints.data(), group->size, group->rank, memory, tw_group_exchange, group, options,
-                          window);
+  const Status made = tw_window_create(&group->worker, endpoints.data(), group->size, group->rank, memory, tw_group_exchange,
+                                       group, options, window);
+  if (!is_error(made)) group->windows.add(**window);
+  return made;
 }
 
 }  // extern "C"

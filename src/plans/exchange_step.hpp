@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "devices/program/exchange_counted.hpp"
@@ -43,6 +44,7 @@ struct ExchangeStep {
   uint32_t blocks = 1;  // of threads; a power of two
   uint64_t input_bytes = 0, output_bytes = 0;
   std::shared_ptr<ExchangeArea> area;
+  std::vector<std::weak_ptr<char>> windows;  // where a symmetric one's buffers lie: tw_window::alive
 };
 
 }  // namespace thalweg::impl

@@ -36,10 +36,11 @@ Status PlanFailure::allocate(Executor& executor) {
   for (const PlanStep& step : list_) {
     if (step.exchange == nullptr) continue;
     parts_ += 2;  // it, and what comes behind it
+    windows_.insert(windows_.end(), step.exchange->windows.begin(), step.exchange->windows.end());
     ExchangeArea* const area = step.exchange->area.get();
     if (std::find(areas_.begin(), areas_.end(), area) == areas_.end()) areas_.push_back(area);
   }
-  pinned_length_ = parts_ * sizeof(device::Failure) + (1 + kProxiedWords * list_.size()) * sizeof(uint64_t);
+  pinned_length_ = parts_ * sizeof(device::Failure) + (2 + kProxiedWords * list_.size()) * sizeof(uint64_t);
   const Status status = executor.pinned().allocate(pinned_length_, &pinned_);
   records_ = reinterpret_cast<device::Failure*>(pinned_);
   abort_word_ = reinterpret_cast<uint64_t*>(pinned_ + parts_ * sizeof(device::Failure));
@@ -51,6 +52,10 @@ void PlanFailure::watch_ranks() {
 }
 
 Status PlanFailure::check_ranks() const {
+  for (const std::weak_ptr<char>& window : windows_) {
+    if (window.expired())
+      return fail(TW_ERR_STALE, "a window that the plan's collective uses has been destroyed: make the plan anew");
+  }
   for (ExchangeArea* const ranks : areas_) {
     if (Status s = ranks->check(); is_error(s)) return s;
   }
@@ -60,6 +65,7 @@ Status PlanFailure::check_ranks() const {
 void PlanFailure::release() {
   for (ExchangeArea* const ranks : areas_) ranks->unwatch(abort_word_);
   areas_.clear();
+  windows_.clear();
   if (executor_ != nullptr) executor_->pinned().free(pinned_, pinned_length_);
   pinned_ = 0;
   parts_ = 0;
@@ -100,6 +106,9 @@ std::string PlanFailure::text_of(size_t part) const {
            std::to_string(failure.expected) + "). Make another group";
   if (step.exchange != nullptr && step.exchange->counted() && code == TW_ERR_TRUNCATED)
     return text + " of " + step.of + ": " + text_of_counts(*step.exchange, failure);
+  if (step.exchange != nullptr && code == TW_ERR_INVALID)
+    return text + " of " + step.of + ": the buffers of rank " + std::to_string(failure.found) +
+           " lie in other windows of the group than those here. Make another group";
   if (step.exchange != nullptr) return text + " of " + step.of + ": " + status_name(code);
   if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
   const bool waited = code == TW_ERR_TIMED_OUT;

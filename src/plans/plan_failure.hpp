@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a run of a plan fails. A block of pinned memory has the records that the executor fills in, one of each program, the abort
-// word that ends its waits, and the words of proxied steps; beside it are the texts of what failed on the host's side.
+// word that ends its waits, the word by which a run tells its end, and the words of proxied steps; beside it are the texts of what failed on the host's side.
 #pragma once
 #include <mutex>
 #include <string>
@@ -26,7 +26,9 @@ class PlanFailure {
   void release();
   device::Failure* record(size_t part) const { return records_ + part; }
   uint64_t* abort_word() const { return abort_word_; }
-  uint64_t* proxied_words(size_t step) const { return abort_word_ + 1 + kProxiedWords * step; }
+  /// device::Program::over of runs that the host starts.
+  uint64_t* over_word() const { return abort_word_ + 1; }
+  uint64_t* proxied_words(size_t step) const { return abort_word_ + 2 + kProxiedWords * step; }
 
   /// TW_OK, or how a run failed, which then ends the channels for their other users.
   Status now();
@@ -65,6 +67,7 @@ class PlanFailure {
   device::Failure* records_ = nullptr;
   size_t parts_ = 0;  // for which there are records
   std::vector<ExchangeArea*> areas_;
+  std::vector<std::weak_ptr<char>> windows_;  // that kernels of groups use
   uint64_t* abort_word_ = nullptr;
   std::mutex mutex_;
   bool told_ = false;        // the failure was reported

@@ -65,6 +65,7 @@ class PlanRuns final : public Channel::User {
  private:
   ProgramRun run(size_t part) const;
   Status enqueue(tw_queue& on);
+  Status test_device();
   /// A run: the kernel that waits ahead, if it is to, and the programs'. of: the queue is its.
   Status launch(Queue& on, tw_queue* of);
   Status order(Queue& on, const tw_queue* of);
@@ -87,6 +88,8 @@ class PlanRuns final : public Channel::User {
   tw_queue* last_queue_ = nullptr;
   std::unique_ptr<HostProgram> host_run_;
   bool under_way_ = false;               // a run by the host
+  bool tells_over_ = false;              // by PlanFailure::over_word()
+  unsigned polls_ = 0;                   // of that word
   std::vector<OwnerWords> owner_words_;  // under the proxy's mutex
   bool waited_ahead_ = false;            // the last run
   struct Moves {

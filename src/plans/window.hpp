@@ -16,6 +16,7 @@
 #include "devices/deferred_release.hpp"
 #include "memory/device_allocation.hpp"
 #include "memory/pinning.hpp"
+#include "plans/window_list.hpp"
 #include "plans/window_loss.hpp"
 #include "protocols/one_sided.hpp"
 #include "routes/prepared.hpp"
@@ -51,6 +52,8 @@ struct tw_window {
   Status create(Status so_far, tw_endpoint* const* endpoints, uint32_t own_rank, uint32_t size, tw_exchange exchange,
                 void* arg);
   Status bind(const char* place, tw_device_window* out);
+  /// What bind() made for a device; null: it was not bound there.
+  const tw_device_window* bound(const thalweg::impl::Device& device) const;
   Status check();
   Status reach_host(uint32_t of, uint64_t* address) const;
   /// By which endpoint a rank's part is reached as imported memory. The own rank's is one of this worker to itself, made when it
@@ -65,6 +68,8 @@ struct tw_window {
   uint64_t timeout_ns;
   uint32_t rank = 0;
   std::vector<thalweg::impl::WindowRank> ranks;
+  thalweg::impl::WindowList* listed = nullptr;                       // a group's
+  const std::shared_ptr<char> alive = std::make_shared<char>('\0');  // for plans that use it
   const std::shared_ptr<thalweg::impl::LossBoard> board = std::make_shared<thalweg::impl::LossBoard>();
 
  private:

@@ -176,6 +176,13 @@ Status tw_window::clear(WindowBinding& binding) {
   return worker.context.copier.copy(binding.executor.address(), reinterpret_cast<uint64_t>(&zero), sizeof zero);
 }
 
+const tw_device_window* tw_window::bound(const Device& device) const {
+  for (const auto& known : bindings_) {
+    if (known->device == &device) return &known->view;
+  }
+  return nullptr;
+}
+
 Status tw_window::bind(const char* place, tw_device_window* out) {
   Device* device = nullptr;
   if (Status s = parse_executor(place, &device); is_error(s)) return s;

@@ -255,4 +255,7 @@ Status tw_window::end() {
   return exchange(&mine, 1, all.data());
 }
 
-tw_window::~tw_window() { let_go(); }
+tw_window::~tw_window() {
+  if (listed != nullptr) listed->remove(*this);
+  let_go();
+}

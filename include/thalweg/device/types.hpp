@@ -142,5 +142,6 @@ struct Program {  // by value in a kernel's parameters when the steps are few: s
   const u32* after;
   ProgramState* state;
   Guard guard;  // guard.abort_flag == &state->abort_flag
+  u64* over;    // pinned host memory: 1 when a run is over that went well; null: nobody polls it
 };
 }  // namespace thalweg::device

@@ -49,6 +49,7 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_exchange_ll",
                                                                                      "thalweg_exchange_simple",
                                                                                      "thalweg_exchange_counted",
+                                                                                     "thalweg_exchange_symmetric",
                                                                                      "thalweg_persistent"};
 
 }  // namespace

@@ -58,6 +58,7 @@ enum class KernelName : uint8_t {
   exchange_ll,  // programs that are an exchange
   exchange_simple,
   exchange_counted,
+  exchange_symmetric,
   persistent,
   count_
 };

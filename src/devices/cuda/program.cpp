@@ -65,7 +65,7 @@ Status CudaQueue::run(const ProgramRun& program) {
   const ProgramShape& shape = program.shape;
   const ProgramArguments common{
       {placed, static_cast<unsigned>(program.steps.size()), reinterpret_cast<const unsigned*>(placed + program.steps.size()),
-       reinterpret_cast<device::ProgramState*>(program.state), program.guard},
+       reinterpret_cast<device::ProgramState*>(program.state), program.guard, reinterpret_cast<device::u64*>(program.over)},
       shape.blocks,
       shape.item,
       shape.specialised,
@@ -82,13 +82,15 @@ Status CudaQueue::run(const ProgramRun& program) {
 
 Status CudaQueue::run_exchange(const ProgramRun& program) {
   const kernels::ExchangeArguments arguments{{nullptr, static_cast<unsigned>(program.steps.size()), nullptr,
-                                              reinterpret_cast<device::ProgramState*>(program.state), program.guard},
+                                              reinterpret_cast<device::ProgramState*>(program.state), program.guard, nullptr},
                                              program.shape.blocks,
                                              0,
                                              *program.exchange};
   if (program.counts != nullptr)
     return launch_program(KernelName::exchange_counted, program.shape, false,
                           kernels::CountedArguments{arguments, *program.counts});
+  if (program.exchange->symmetric != 0)
+    return launch_program(KernelName::exchange_symmetric, program.shape, program.shape.blocks <= kEarlyBlocks, arguments);
   const bool low_latency = program.exchange->low_latency != 0;
   return launch_program(low_latency ? KernelName::exchange_ll : KernelName::exchange_simple, program.shape,
                         low_latency && program.shape.blocks <= kEarlyBlocks, arguments);

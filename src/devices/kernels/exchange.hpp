@@ -23,7 +23,8 @@ THALWEG_DEVICE bool exchange_units(BlockExchange& run) {
   }
   return true;
 }
-THALWEG_DEVICE bool exchange_pieces(BlockExchange& run) {
+template <class Run>
+THALWEG_DEVICE bool exchange_pieces(Run& run) {
   while (run.next()) {
     bool there = false, failed = false;
     while (!there && !failed) {

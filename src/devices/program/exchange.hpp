@@ -12,6 +12,8 @@
 //           send its own to each: of N ranks and B bytes it sends B, and the others (N - 2) / (N - 1) B, where one phase lets it
 //           send (N - 1) B, and N slices 2 (N - 1) / N B. All others receive B anyhow. Two ranks: the same as one phase.
 //
+// Symmetric: where all buffers lie in windows of the group, kernels load and store there (exchange_symmetric.hpp).
+//
 // Blocks of threads with the same number belong together on all ranks; others do not wait for each other. So a rank's blocks need
 // not all be there at once. Reductions are in the order of ranks, and round once: the same bits by both protocols, and by the
 // schedules one_shot (allreduce), linear (reduce) and pairwise (reduce-scatter) of src/collectives.
@@ -30,7 +32,8 @@ constexpr u64 kUnitBytes = 8;         // of data, in 16
 /// By value in a launch's parameters.
 struct Exchange {
   u32 rank, size;
-  u32 low_latency;           // LL; 0: Simple
+  u32 low_latency;           // LL; 0: Simple, or symmetric
+  u32 symmetric;             // the buffers lie in windows: exchange_symmetric.hpp
   u32 slices;                // Simple, in two phases: of a block; 0: one phase
   u32 reduces;               // what is taken is reduced; 0: it goes to its places
   u32 type, op;              // ElementType, ReduceOp
@@ -43,7 +46,12 @@ struct Exchange {
   u64 piece;                        // bytes of a slot, a multiple of 16
   u64 areas[kFirstAreas];           // of the first ranks, as this device reaches them
   const u64* more_areas;            // of all, in this device's memory; as many as there are
+  // Symmetric: all ranks' parts of the windows, as this device reaches them, in its memory; null: the exchange needs none. And where
+  // this rank's buffers are: the window's number above kPlaceBits of offset.
+  const u64 *inputs, *outputs;
+  u64 input_place, output_place;
 };
+constexpr u32 kPlaceBits = 48;
 
 /// The own words of a block of threads, at the begin of an area.
 struct ExchangeWords {
@@ -68,8 +76,12 @@ struct AreaLayout {
   THALWEG_DEVICE u64 counted_flag(u32 block, u32 given, u32 from) const {
     return count_unit(blocks, 0, 0) + ((u64{block} * 2 + given) * size + from) * sizeof(u64);
   }
+  /// Of symmetric exchanges: two units of each sender for two runs in turn.
+  THALWEG_DEVICE u64 place_units(u32 block, u32 turn, u32 from) const {
+    return (counted_flag(blocks, 0, 0) + 127) / 128 * 128 + ((u64{block} * 2 + turn) * size + from) * 4 * kUnitBytes;
+  }
   THALWEG_DEVICE u64 units(u32 block, u32 turn, u32 from) const {
-    const u64 begin = (counted_flag(blocks, 0, 0) + 127) / 128 * 128;
+    const u64 begin = (place_units(blocks, 0, 0) + 127) / 128 * 128;
     return begin + ((u64{block} * 2 + turn) * size + from) * kUnitsOfBlock * 2 * kUnitBytes;
   }
   THALWEG_DEVICE u64 slot(u32 block, u32 half, u32 second, u32 from) const {

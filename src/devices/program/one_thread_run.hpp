@@ -7,6 +7,7 @@
 #include "devices/program/one_thread.hpp"
 #include "devices/program/one_thread_counted.hpp"
 #include "devices/program/one_thread_exchange.hpp"
+#include "devices/program/one_thread_symmetric.hpp"
 #include "devices/program/specialised_run.hpp"
 
 namespace thalweg::impl {
@@ -96,10 +97,13 @@ class OneThreadBlock {
  public:
   OneThreadBlock(M m, const ProgramRun& run, uint32_t block)
       : steps_{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())} {
-    const device::Program program{run.steps.data(), static_cast<uint32_t>(run.steps.size()), run.after.data(),
-                                  reinterpret_cast<device::ProgramState*>(run.state), run.guard};
+    const device::Program program{run.steps.data(), static_cast<uint32_t>(run.steps.size()),
+                                  run.after.data(), reinterpret_cast<device::ProgramState*>(run.state),
+                                  run.guard,        reinterpret_cast<device::u64*>(run.over)};
     if (run.counts != nullptr) {
       counted_.emplace(m, program, run, block);
+    } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {
+      symmetric_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr) {
       exchange_.emplace(m, program, run, block);
     } else if (run.shape.specialised.known()) {
@@ -114,6 +118,7 @@ class OneThreadBlock {
   bool over() {
     if (counted_.has_value()) return counted_->over();
     if (exchange_.has_value()) return exchange_->over();
+    if (symmetric_.has_value()) return symmetric_->over();
     if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
     begun_ = true;
@@ -124,6 +129,7 @@ class OneThreadBlock {
   OneThreadSteps steps_;
   std::optional<OneThreadCounted<M>> counted_;
   std::optional<OneThreadExchange<M>> exchange_;
+  std::optional<OneThreadSymmetric<M>> symmetric_;
   std::optional<OneThreadSpecialised<M>> specialised_;
   std::optional<device::ProgramExecutor<M, OneThread>> executor_;
   bool begun_ = false;

@@ -60,6 +60,12 @@ THALWEG_DEVICE void release_blocks(M m, ProgramState* state, u32 steps, u32 bloc
   for (u32 block = lane; block < blocks; block += lanes) m.store(words + block, open ? 2 * run + 2 : kClosed | 1);
 }
 
+/// The last thing of a run that went well: a host that polls the word sees it sooner than the end of the kernel.
+template <class M>
+THALWEG_DEVICE void tell_over(M m, u64* over) {
+  if (over != nullptr) m.release(over, u64{1});
+}
+
 /// What a signal, or a wait for one, means in a run.
 THALWEG_DEVICE u64 value_in(const Signal& signal, u64 run) { return signal.value + run * signal.increment; }
 /// Behind a fence. No word: none is given.

@@ -61,6 +61,7 @@ class ProgramExecutor {
         group_(group),
         state_(program.state),
         guard_(program.guard),
+        over_(program.over),
         count_(program.step_count),
         blocks_(blocks),
         block_(block),
@@ -74,6 +75,7 @@ class ProgramExecutor {
       return false;
     }
     if (polls(group_.lane())) needs_ = needs(group_.lane());
+    group_.mark(0, over_at_once());
     if (!early()) return true;
     if (!Group::one_poll) group_.sync();  // what others have polled must not be counted yet
     channels_ = group_.any(advance_channels());
@@ -136,6 +138,19 @@ class ProgramExecutor {
     }
   }
 
+  /// Lanes, before anything is polled: steps that are another block's; and receives whose slot is free, whose credit a peer's send
+  /// waits for.
+  THALWEG_DEVICE bool over_at_once() const {
+    const u32 i = group_.lane();
+    if (!polls(i) || moves(needs_.kind) || only_polls(needs_.kind)) return false;
+    if (block_ != 0) return true;
+    u64 number = 0;
+    if (needs_.kind != StepKind::post || needs_.after_count != 0 || !is_ready(i, &number)) return false;
+    give_credit(group_.step(i), number);
+    if (blocks_ > 1) m_.fetch_add(reinterpret_cast<u64*>(words(i)), u64{blocks_});
+    return true;
+  }
+
   /// Whether other blocks' part of the earlier step has to be polled. A message that has arrived comes after its credit.
   THALWEG_DEVICE bool is_far(const Step& step, const Step& earlier) const {
     const bool own_credit = earlier.kind == StepKind::post && step.kind == StepKind::take && earlier.end == step.end;
@@ -195,10 +210,9 @@ class ProgramExecutor {
   /// The ready steps, `mine`: the lane's is one: what they move, shared by all blocks; then, lane by lane, what follows it.
   THALWEG_DEVICE void perform(u32 base, bool mine, u64 found) {
     const u32 i = base + group_.lane();
-    if (mine && group_.step(i).kind == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
+    if (mine && kind_of(i) == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
     i64 status = 0;
-    if (mine && group_.step(i).kind == StepKind::send &&
-        m_.read(&recv_buffer(group_.step(i), found)->capacity) < group_.step(i).bytes)
+    if (mine && kind_of(i) == StepKind::send && m_.read(&recv_buffer(group_.step(i), found)->capacity) < group_.step(i).bytes)
       status = kTruncated;
     for (u32 part = 0; part < group_.parts(); ++part) move_part(base, part);
     group_.sync();
@@ -222,9 +236,10 @@ class ProgramExecutor {
 
   /// By the lane whose step it is, after the block's share of the data. False: the step has failed.
   THALWEG_DEVICE bool complete(u32 i, u64 found, i64 status) {
+    const StepKind kind = kind_of(i);
+    if (kind == StepKind::wait || (kind == StepKind::take && slot_info(found) == 0)) return true;
     const Step& step = group_.step(i);
-    if (only_polls(step.kind)) {
-      if (step.kind == StepKind::wait || slot_info(found) == 0) return true;
+    if (kind == StepKind::take) {
       fail(m_, guard_, -static_cast<i64>(slot_info(found)), i, step.operand, slot_info(found));
       return false;
     }
@@ -376,12 +391,14 @@ class ProgramExecutor {
     if (failed) count_in_vain(m_, state_, count_, blocks_);
     if (channels_) m_.fence_near();
     release_blocks(m_, state_, count_, blocks_, run_, !closed, 0, 1);
+    if (!failed) tell_over(m_, over_);
   }
 
   const M m_;
   Group group_;
   ProgramState* const state_;
   const Guard guard_;
+  u64* const over_;
   const u32 count_, blocks_, block_, item_;
   u64 run_ = 0;
   Needs needs_{};  // of the step numbered as this lane is

@@ -171,6 +171,9 @@ class SpecialisedRun {
   }
   THALWEG_DEVICE void end(bool failed, u32 lane, u32 lanes) const {
     release_blocks(m_, program_.state, program_.step_count, blocks_, run_, !failed && (outcome_ & kShut) == 0, lane, lanes);
+    if (program_.over == nullptr || failed) return;
+    if (lanes > 1) machine::sync_lanes();  // all words are released
+    if (lane == 0) tell_over(m_, program_.over);
   }
 
  private:

@@ -28,6 +28,7 @@ class Room {
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
   char* data() const { return whole() + kGuard; }
+  tw_memory* memory() const { return memory_; }
   void store(const std::string& bytes) {
     EXPECT_EQ(bytes.empty() ? TW_OK : tw_memory_copy(context_, data(), bytes.data(), bytes.size()), TW_OK) << tw_last_error();
   }

@@ -29,6 +29,7 @@ struct JobCase {
   size_t count = 1;
   bool in_place = false;
   const char* place = "host";
+  bool windows = false;  // each buffer is one of the group
 };
 
 /// Type, operation, root and whether in place by `pick`. place lives as long.
@@ -56,6 +57,10 @@ class Jobs {
       : rank_(rank), c_(what), group_(group != nullptr ? group : rank.group), me_(rank.rank.number), size_(rank.rank.size) {}
   Jobs(const Jobs&) = delete;
   Jobs& operator=(const Jobs&) = delete;
+  /// Collective where buffers are windows.
+  ~Jobs() {
+    for (tw_window* const window : windows_) EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
+  }
 
   void add_reductions() {
     add_allreduce();
@@ -76,6 +81,16 @@ class Jobs {
     add_allgather();
     add_gather();
     add_scatter();
+    add_alltoall();
+  }
+  /// Those that kernels do in windows.
+  void add_symmetric() {
+    add_allreduce();
+    add_broadcast();
+    add_allgather();
+    if (c_.in_place) return;
+    add_reduce();  // in place, the root's operands would lie in another window than the others'
+    add_reduce_scatter();
     add_alltoall();
   }
   void add_exchanges() {
@@ -130,6 +145,10 @@ class Jobs {
  private:
   Room* room(size_t elements) {
     rooms_.push_back(std::make_unique<Room>(rank_.rank.context, c_.place, elements * size_of(c_.type)));
+    if (c_.windows) {
+      windows_.push_back(nullptr);
+      EXPECT_EQ(tw_group_window(group_, rooms_.back()->memory(), nullptr, &windows_.back()), TW_OK) << tw_last_error();
+    }
     return rooms_.back().get();
   }
   const void* sent(Room* send) const { return c_.in_place ? TW_IN_PLACE : send->data(); }
@@ -386,6 +405,7 @@ class Jobs {
   tw_group* const group_;
   const uint32_t me_, size_;
   std::vector<std::unique_ptr<Room>> rooms_;
+  std::vector<tw_window*> windows_;
   std::vector<Job> jobs_;
 };
 

@@ -6,6 +6,7 @@
 #include "devices/kernels/copies.hpp"
 #include "devices/kernels/exchange.hpp"
 #include "devices/kernels/exchange_counted.hpp"
+#include "devices/kernels/exchange_symmetric.hpp"
 #include "devices/kernels/specialised.hpp"
 #include "devices/kernels/persistent.hpp"
 #include "devices/kernels/words.hpp"
@@ -33,6 +34,10 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
 #define THALWEG_EXCHANGE(name) extern "C" __global__ void __launch_bounds__(kThreads, 2) name
 THALWEG_EXCHANGE(thalweg_exchange_ll)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<true>(arguments); }
 THALWEG_EXCHANGE(thalweg_exchange_simple)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<false>(arguments); }
+THALWEG_EXCHANGE(thalweg_exchange_symmetric)(const __grid_constant__ ExchangeArguments arguments) {
+  __shared__ device::SymmetricPeers peers;
+  run_symmetric(arguments, peers);
+}
 THALWEG_EXCHANGE(thalweg_exchange_counted)(const __grid_constant__ CountedArguments arguments) {
   __shared__ device::CountedPairs pairs;
   run_counted(arguments, pairs);
