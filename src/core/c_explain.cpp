@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: which way an operation takes, and why.
 #include "core/c_checks.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 
 using namespace thalweg::impl;
 

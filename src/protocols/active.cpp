@@ -17,9 +17,9 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
+#include "protocols/operation_routes.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/rendezvous.hpp"
-#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "protocols/flow.hpp"
+#include "protocols/operation_routes.hpp"
 #include "protocols/rendezvous.hpp"
-#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 

@@ -11,7 +11,7 @@
 #include "protocols/match.hpp"
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 
 namespace thalweg::impl {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of explain() (select.hpp).
+// Parts of explain() (operation_routes.hpp).
 #pragma once
 #include <array>
 #include <string>
@@ -21,7 +21,7 @@ struct SaidWay {
 /// As explain(), of operations with device memory at one end at least; op.peer is connected.
 std::string explain_device(const OpDesc& op);
 
-// --- select.cpp
+// --- operation_routes.cpp
 /// One line of a table.
 void say_route(std::string& text, const Route& route);
 /// The lines of a table. Returns the name of what is chosen.

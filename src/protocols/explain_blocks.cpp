@@ -4,7 +4,7 @@
 #include "protocols/blocks.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 
 namespace thalweg::impl {
 namespace {

@@ -11,8 +11,8 @@
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/operation_routes.hpp"
 #include "protocols/reach_device.hpp"
-#include "protocols/select.hpp"
 #include "routes/device_copies.hpp"
 #include "routes/device_table.hpp"
 

@@ -6,7 +6,7 @@
 #include "protocols/engine.hpp"
 #include "protocols/explain.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 
 namespace thalweg::impl {
 namespace {

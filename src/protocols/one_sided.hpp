@@ -26,7 +26,7 @@
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
 #include "protocols/engine.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 
 namespace thalweg::impl {
 

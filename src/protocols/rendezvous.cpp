@@ -18,8 +18,8 @@
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 #include "protocols/offers.hpp"
+#include "protocols/operation_routes.hpp"
 #include "protocols/pipeline.hpp"
-#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 

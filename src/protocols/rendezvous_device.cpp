@@ -23,10 +23,10 @@
 #include "protocols/device_copy.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/offers.hpp"
+#include "protocols/operation_routes.hpp"
 #include "protocols/pipeline.hpp"
 #include "protocols/reach_device.hpp"
 #include "protocols/rendezvous.hpp"
-#include "protocols/select.hpp"
 #include "protocols/staging.hpp"
 #include "routes/device_messages.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "model/world.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 
 namespace thalweg::model {
 

@@ -9,7 +9,7 @@
 #include "protocols/active.hpp"
 #include "protocols/match.hpp"
 #include "protocols/one_sided.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 #include "support.hpp"
 
 namespace thalweg::test {

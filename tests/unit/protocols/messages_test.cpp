@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "protocols/match.hpp"
-#include "protocols/select.hpp"
+#include "protocols/operation_routes.hpp"
 #include "support.hpp"
 
 namespace thalweg::test {

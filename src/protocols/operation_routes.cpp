@@ -10,8 +10,8 @@
 #include "protocols/explain.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/operation_routes.hpp"
 #include "protocols/rendezvous.hpp"
-#include "protocols/select.hpp"
 
 namespace thalweg::impl {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From operations to the input of src/routes, and its table as text.
+// Operations as src/routes sees them: its input, the protocol that it chooses for a send, its tables as text.
 #pragma once
 #include <string>
 
