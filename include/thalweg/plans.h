@@ -65,8 +65,11 @@ typedef struct tw_plan_options {
   const char *place;   /* whose queue runs it; NULL: of the first buffer in device memory, else "host" */
   uint64_t timeout_ns; /* of every wait inside a run; 0: 30 s */
   uint32_t blocks;     /* thread blocks of a device; 0: chosen */
+  /* A copy, put, get or reduction that reads what an earlier one of its `after_steps` writes begins with the first so many bytes that
+   * are there. Rounded up to a multiple of 64, and to a 64th of the bytes. 0: chosen; UINT64_MAX: after all of them. */
+  uint64_t chunk_bytes;
 } tw_plan_options;
-#define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0}
+#define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0, 0}
 TW_CHECKED tw_status tw_plan_create(tw_context *context, const tw_plan_options *options, tw_plan **plan);
 /** TW_ERR_BUSY, and the plan still exists: it runs, runs of it are enqueued, or a peer did not release a buffer that a
  *  receive named within 5 s. */

@@ -29,7 +29,8 @@ struct DroppedPlan final : Dropped {
   }
 };
 
-void plan_init(Plan* self, nb::handle_t<Context> context, nb::handle place, nb::handle timeout, uint32_t blocks) {
+void plan_init(Plan* self, nb::handle_t<Context> context, nb::handle place, nb::handle timeout, uint32_t blocks,
+               uint64_t chunk_bytes) {
   new (self) Plan();
   Context* owner = nb::inst_ptr<Context>(context);
   owner->end_dropped();
@@ -41,6 +42,7 @@ void plan_init(Plan* self, nb::handle_t<Context> context, nb::handle place, nb::
   options.place = place.is_none() ? nullptr : name.c_str();
   options.timeout_ns = duration_of(timeout.ptr(), 0);
   options.blocks = blocks;
+  options.chunk_bytes = chunk_bytes;
   check(tw_plan_create(owner->get(), &options, &self->handle));
   self->context = owner;
   self->context_object = nb::borrow(context);
@@ -344,8 +346,11 @@ void bind_plan(nb::module_& m) {
       nb::is_weak_referenceable())
       .def(
           "__init__", &plan_init, arg("context"), nb::kw_only(), arg("place") = none, arg("timeout") = none, arg("blocks") = 0,
+          arg("chunk_bytes") = 0,
           "place: whose queue runs it (\"cuda:1\", \"host\"); None: that of the first buffer on a device. timeout: seconds of\n"
-          "every wait in a run (30). blocks: thread blocks of a device; 0: chosen.")
+          "every wait in a run (30). blocks: thread blocks of a device; 0: chosen. chunk_bytes: a copy, put, get or reduction\n"
+          "that reads what a step of its `after` writes begins with the first so many bytes that are there; 0: chosen,\n"
+          "2**64 - 1: after all of them.")
       .def("send", &add_message<true>, arg("peer"), arg("buffer"), arg("channel") = 0, nb::kw_only(), arg("layout") = none,
            arg("after") = nb::make_tuple(), "Through the channel (peer, channel): the n-th send meets the peer's n-th receive.")
       .def("recv", &add_message<false>, arg("peer"), arg("buffer"), arg("channel") = 0, nb::kw_only(), arg("layout") = none,

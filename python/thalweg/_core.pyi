@@ -1170,7 +1170,13 @@ class ChannelEnd(_Closing):
 @final
 class Plan(_Closing):
     def __init__(
-        self, context: Context, *, place: str | None = None, timeout: float | None = None, blocks: int = 0
+        self,
+        context: Context,
+        *,
+        place: str | None = None,
+        timeout: float | None = None,
+        blocks: int = 0,
+        chunk_bytes: int = 0,
     ) -> None: ...
     def send(
         self, peer: Endpoint, buffer: _Buffer, channel: int = 0, *, layout: Layout | None = None, after: Iterable[int] = ()

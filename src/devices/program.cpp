@@ -31,7 +31,8 @@ bool in_channel(const Step& step) {
 Status check(const Step& step, uint32_t number, std::span<const uint32_t> after) {
   if (step.first_after > after.size() || step.after_count > after.size() - step.first_after)
     return fail(TW_ERR_INVALID, "step %u comes after steps that the list does not have", number);
-  for (const uint32_t earlier : after.subspan(step.first_after, step.after_count)) {
+  for (const uint32_t each : after.subspan(step.first_after, step.after_count)) {
+    const uint32_t earlier = each & ~device::kOwnShare;
     if (earlier >= number) return fail(TW_ERR_INVALID, "step %u comes after step %u, which is no earlier one", number, earlier);
   }
   const bool needs_word = step.kind == StepKind::atomic || step.kind == StepKind::ring || step.kind == StepKind::await ||
@@ -119,6 +120,10 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   uint64_t items = 0;  // so far; an item's number determines which warp copies it
   for (Step& step : steps) {
     if (!moves(step)) continue;
+    if (step.recv_buffer != 0) {  // each warp moves on what it has moved
+      step.recv_buffer = steps[step.recv_buffer - 1].recv_buffer;
+      continue;
+    }
     step.recv_buffer = static_cast<uint32_t>(items);
     items += (step.bytes + out->item - 1) / out->item;
   }

@@ -46,6 +46,7 @@ tw_status tw_plan_create(tw_context* context, const tw_plan_options* given, tw_p
   if (options->place != nullptr) asked.place = options->place;
   if (options->timeout_ns != 0) asked.timeout_ns = options->timeout_ns;
   asked.blocks = options->blocks;
+  asked.chunk_bytes = options->chunk_bytes;
   *plan = new tw_plan(*proxy, asked);
   return TW_OK;
 }

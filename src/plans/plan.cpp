@@ -10,9 +10,10 @@ tw_plan::tw_plan(Proxy& of, const PlanOptions& options)
     : proxy(of),
       place_(options.place),
       resolved_(list_),
-      program_(list_, resolved_, options.blocks),
-      failure_(list_, resolved_, program_, channels_),
-      carried_(of, list_, resolved_, failure_),
+      pieces_(list_, resolved_, options.chunk_bytes),
+      program_(list_, resolved_, pieces_, options.blocks),
+      failure_(list_, resolved_, program_, [this](Status status, const std::string& why) { channels_.fail_ends(status, why); }),
+      carried_(of, list_, resolved_, pieces_, failure_),
       channels_(of, list_, resolved_, runs_, options.kept),
       runs_(of, list_, resolved_, program_, failure_, carried_, channels_, versions_, options.timeout_ns, options.kept) {
   proxy.users_.fetch_add(1);
@@ -83,10 +84,22 @@ Status tw_plan::prepare_parts(const Deadline& deadline) {
   failure_.watch_ranks();
   if (Status s = resolved_.resolve(*executor_); is_error(s)) return s;
   if (Status s = channels_.open(*executor_, deadline); is_error(s)) return s;
+  if (Status s = divide(); is_error(s)) return s;
   if (Status s = carried_.make(*executor_); is_error(s)) return s;
   if (Status s = program_.build(*executor_); is_error(s)) return s;
   runs_.begin(*executor_);
   resolved_.name_peers();
+  return TW_OK;
+}
+
+Status tw_plan::divide() {
+  pieces_.divide(*executor_);
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i].op.verb != Verb::reduce || !pieces_.cut(i)) continue;
+    std::vector<uint64_t> offsets;
+    for (uint32_t k = 0; k < pieces_.count(i); ++k) offsets.push_back(pieces_.range(i, k).offset);
+    if (Status s = resolved_.cut_sources(i, offsets); is_error(s)) return s;
+  }
   return TW_OK;
 }
 
@@ -99,9 +112,11 @@ Status tw_plan::release() {
   for (const Outdated& one : versions_.outdated()) {
     if (one.channel != nullptr) channels_.owe(one.channel, one.recv_buffer);
   }
+  runs_.forget_owner_words();
   channels_.leave(prepared_);
   channels_.take_back();
   resolved_.release();
+  pieces_.release();
   program_.release();
   for (const Outdated& one : versions_.outdated()) {
     executor_->own().free(one.placed.first, one.placed.second);

@@ -4,6 +4,7 @@
 //   the list       plan_list.hpp      the user's steps
 //   the executor   plan_resolve.hpp   what runs them, and how it reaches their memory
 //                  plan_channels.hpp  the channels that they use
+//                  plan_pieces.hpp    which of them are cut into pieces
 //                  plan_proxied.hpp   those that the host carries
 //                  plan_program.hpp   the program, and its memory
 //                  plan_run.hpp       its runs, and how they fail: plan_failure.hpp
@@ -19,6 +20,7 @@
 #include "plans/plan_channels.hpp"
 #include "plans/plan_failure.hpp"
 #include "plans/plan_list.hpp"
+#include "plans/plan_pieces.hpp"
 #include "plans/plan_program.hpp"
 #include "plans/plan_proxied.hpp"
 #include "plans/plan_resolve.hpp"
@@ -31,6 +33,7 @@ struct PlanOptions {
   std::string place;  // of the executor; empty: chosen
   uint64_t timeout_ns = 30 * kSecond;
   uint32_t blocks = 0;
+  uint64_t chunk_bytes = 0;
   bool kept = false;  // by a queue, for one operation (queue.cpp)
 };
 
@@ -80,6 +83,7 @@ struct tw_plan final {
 
  private:
   Status prepare_parts(const thalweg::impl::Deadline& deadline);
+  Status divide();
   Status move_step(uint32_t step, uint64_t address, thalweg::impl::Outdated* left);
   Status move_recv_buffer(uint32_t step, thalweg::impl::Outdated* left);
   void give_back(const thalweg::impl::Outdated& left);
@@ -91,6 +95,7 @@ struct tw_plan final {
   bool prepared_ = false;
   thalweg::impl::PlanList list_;
   thalweg::impl::ResolvedSteps resolved_;
+  thalweg::impl::PlanPieces pieces_;
   thalweg::impl::PlanProgram program_;
   thalweg::impl::PlanVersions versions_;
   thalweg::impl::PlanFailure failure_;

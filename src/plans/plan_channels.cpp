@@ -7,7 +7,6 @@
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
-#include "plans/plan_run.hpp"
 
 using namespace thalweg::impl;
 
@@ -37,7 +36,7 @@ Status PlanChannels::find(size_t index, const Deadline& deadline) {
   if (Status s = proxy_.channel(route, sends, step.op.tag, step.group, *executor_, &channel); is_error(s)) return s;
   const bool known = std::any_of(uses_.begin(), uses_.end(), [=](const ChannelUse& use) { return use.channel == channel; });
   if (!known) {
-    if (Status s = channel->add(&runs_, false); is_error(s)) return s;
+    if (Status s = channel->add(&user_, false); is_error(s)) return s;
     uses_.push_back({channel, index});
   }
   out.channel = channel;
@@ -60,7 +59,7 @@ Status PlanChannels::start() {
     });
     if (use.channel->state() == Channel::State::proxied) use.found = use.channel->epoch();
     const Status status =
-        use.channel->start(&runs_, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept_, packs);
+        use.channel->start(&user_, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept_, packs);
     if (is_error(status)) return status;
   }
   return TW_OK;
@@ -132,7 +131,7 @@ Status PlanChannels::join(size_t* waits_for, const char** what) {
     use.epoch = use.channel->epoch();
     use.taken = counts(use);
     if (use.taken) use.channel->take_round();
-    use.channel->rely(&runs_);
+    use.channel->rely(&user_);
   }
   for (Resolved& one : resolved_) {
     if (one.channel == nullptr || one.channel->state() == Channel::State::mapped) continue;
@@ -182,12 +181,11 @@ Status PlanChannels::await_recv_buffer(size_t index, const Deadline& deadline) {
 /// Prepared again, or not at all: returns the rounds that were sent and taken, for the next plan of the channel.
 void PlanChannels::leave(bool prepared) {
   const std::lock_guard lock(proxy_.mutex());
-  runs_.forget_owner_words();
   for (const ChannelUse& use : uses_) {
     if (!prepared && use.told != 0 && !kept_) use.channel->untell_round(use.told);
     if (!prepared && use.taken) use.channel->return_round(use.epoch);
     if (!prepared && use.epoch != 0 && !kept_) use.channel->relied_in_vain(use.epoch);
-    use.channel->remove(&runs_);
+    use.channel->remove(&user_);
   }
   uses_.clear();
 }

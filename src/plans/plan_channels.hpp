@@ -12,8 +12,6 @@
 
 namespace thalweg::impl {
 
-class PlanRuns;
-
 /// A channel of a plan, once, however many steps name it.
 struct ChannelUse {
   Channel* channel = nullptr;
@@ -26,9 +24,9 @@ struct ChannelUse {
 
 class PlanChannels {
  public:
-  /// runs: the channels' user. kept: by a queue, for one operation.
-  PlanChannels(Proxy& proxy, const PlanList& list, ResolvedSteps& resolved, PlanRuns& runs, bool kept)
-      : proxy_(proxy), list_(list), resolved_(resolved), runs_(runs), kept_(kept) {}
+  /// user: of the channels. kept: by a queue, for one operation.
+  PlanChannels(Proxy& proxy, const PlanList& list, ResolvedSteps& resolved, Channel::User& user, bool kept)
+      : proxy_(proxy), list_(list), resolved_(resolved), user_(user), kept_(kept) {}
   PlanChannels(const PlanChannels&) = delete;
   PlanChannels& operator=(const PlanChannels&) = delete;
 
@@ -61,7 +59,7 @@ class PlanChannels {
   Proxy& proxy_;
   const PlanList& list_;
   ResolvedSteps& resolved_;
-  PlanRuns& runs_;
+  Channel::User& user_;
   const bool kept_;
   Executor* executor_ = nullptr;
   std::vector<ChannelUse> uses_;

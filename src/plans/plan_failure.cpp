@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "plans/plan_channels.hpp"
 #include "plans/plan_program.hpp"
 
 using namespace thalweg::impl;
@@ -40,7 +39,7 @@ Status PlanFailure::allocate(Executor& executor) {
     ExchangeArea* const area = step.exchange->area.get();
     if (std::find(areas_.begin(), areas_.end(), area) == areas_.end()) areas_.push_back(area);
   }
-  pinned_length_ = parts_ * sizeof(device::Failure) + (2 + kProxiedWords * list_.size()) * sizeof(uint64_t);
+  pinned_length_ = parts_ * sizeof(device::Failure) + 2 * sizeof(uint64_t);
   const Status status = executor.pinned().allocate(pinned_length_, &pinned_);
   records_ = reinterpret_cast<device::Failure*>(pinned_);
   abort_word_ = reinterpret_cast<uint64_t*>(pinned_ + parts_ * sizeof(device::Failure));
@@ -139,7 +138,7 @@ Status PlanFailure::now() {
   if (!is_error(code)) return TW_OK;
   const std::string text = why(code, part);
   for (ExchangeArea* const ranks : areas_) ranks->fail(code, text);
-  if (code != TW_ERR_BUSY) channels_.fail_ends(code, "a plan at the peer failed: " + text);  // the peers' waits end too
+  if (code != TW_ERR_BUSY) end_channels_(code, "a plan at the peer failed: " + text);  // the peers' waits end too
   return fail(code, "%s", text.c_str());
 }
 

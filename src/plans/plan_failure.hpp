@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a run of a plan fails. A block of pinned memory has the records that the executor fills in, one of each program, the abort
-// word that ends its waits, the word by which a run tells its end, and the words of proxied steps; beside it are the texts of what failed on the host's side.
+// word that ends its waits, and the word by which a run tells its end; beside it are the texts of what failed on the host's side.
 #pragma once
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plans/executor.hpp"
@@ -12,13 +14,14 @@
 
 namespace thalweg::impl {
 
-class PlanChannels;
 class PlanProgram;
 
 class PlanFailure {
  public:
-  PlanFailure(const PlanList& list, const ResolvedSteps& resolved, const PlanProgram& program, PlanChannels& channels)
-      : list_(list), resolved_(resolved), program_(program), channels_(channels) {}
+  /// Ends the channels that the plan uses for their other users, by a failure of the plan's.
+  using EndChannels = std::function<void(Status status, const std::string& why)>;
+  PlanFailure(const PlanList& list, const ResolvedSteps& resolved, const PlanProgram& program, EndChannels end_channels)
+      : list_(list), resolved_(resolved), program_(program), end_channels_(std::move(end_channels)) {}
   PlanFailure(const PlanFailure&) = delete;
   PlanFailure& operator=(const PlanFailure&) = delete;
 
@@ -28,7 +31,6 @@ class PlanFailure {
   uint64_t* abort_word() const { return abort_word_; }
   /// device::Program::over of runs that the host starts.
   uint64_t* over_word() const { return abort_word_ + 1; }
-  uint64_t* proxied_words(size_t step) const { return abort_word_ + 2 + kProxiedWords * step; }
 
   /// TW_OK, or how a run failed, which then ends the channels for their other users.
   Status now();
@@ -60,7 +62,7 @@ class PlanFailure {
   const PlanList& list_;
   const ResolvedSteps& resolved_;
   const PlanProgram& program_;
-  PlanChannels& channels_;
+  const EndChannels end_channels_;
   Executor* executor_ = nullptr;
   uint64_t pinned_ = 0;
   size_t pinned_length_ = 0;

@@ -26,7 +26,7 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
 }
 
 /// The doorbell of a proxied operation, with this run's buffer and value: another launch of the plan may have others. Then its end.
-void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device::Step>* out) {
+void lower_proxied(const PlanStep& step, const Proxied& how, uint64_t offset, std::vector<device::Step>* out) {
   const auto word = [](uint64_t* at) { return reinterpret_cast<device::u64*>(at); };
   device::Step ring{}, await{};
   ring.kind = StepKind::ring;
@@ -35,7 +35,7 @@ void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device:
   if (step.op.verb == Verb::atomic) ring.signal = {word(how.value), step.op.operand, 0, 0};
   if (step.moves_to_peer() || step.moves_here()) {
     ring.result = word(how.address);
-    ring.operand = step.address();
+    ring.operand = step.address() + offset;
   }
   await.kind = StepKind::await;
   await.word = word(how.done);
@@ -45,7 +45,6 @@ void lower_proxied(const PlanStep& step, const Proxied& how, std::vector<device:
 
 /// One or two steps: the last one ends the user's.
 void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>* out) {
-  if (how.proxied) return lower_proxied(step, *how.step, out);
   device::Step made{};
   switch (step.op.verb) {
     case Verb::recv:
@@ -98,24 +97,58 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
   out->push_back(made);
 }
 
+/// A piece of a step that is cut, by the executor: contiguous on all sides.
+device::Step lower_piece(const PlanStep& step, const Resolved& how, uint32_t piece, PlanPieces::Range range) {
+  std::vector<device::Step> made;
+  lower(step, how, &made);
+  device::Step& only = made[0];
+  only.bytes = range.length;
+  only.from.base += range.offset;
+  only.to.base += range.offset;
+  only.signal = {};
+  if (step.op.verb != Verb::reduce) return only;
+  only.word += piece * step.sources.size();
+  only.operand = how.aligned && range.offset % 16 == 0 ? 1 : 0;
+  return only;
+}
+
+/// What stands behind the pieces.
+device::Step lower_signal(const PlanStep& step, const Resolved& how) {
+  device::Step made{};
+  made.kind = StepKind::signal;
+  made.signal = signal_of(step, how.signal.address());
+  return made;
+}
+
+std::vector<device::Step> lower_unit(const Unit& unit, const PlanStep& step, const Resolved& how, const PlanPieces& pieces) {
+  std::vector<device::Step> made;
+  const PlanPieces::Range range = pieces.range(unit.step, unit.piece);
+  if (how.proxied) {
+    lower_proxied(step, *how.steps[unit.piece], range.offset, &made);
+  } else if (unit.signals) {
+    made.push_back(lower_signal(step, how));
+  } else if (pieces.cut(unit.step)) {
+    made.push_back(lower_piece(step, how, unit.piece, range));
+  } else {
+    lower(step, how, &made);
+  }
+  return made;
+}
+
 }  // namespace
 
-/// One step's, after its predecessors' ones of the same part. last: of its part, by step of the user's.
-void PlanProgram::compose_step(uint32_t i, std::vector<uint32_t>& last, Part* part) {
-  Resolved& how = resolved_[i];
-  std::vector<device::Step> made;
-  lower(list_[i], how, &made);
-  how.first = static_cast<uint32_t>(part->steps.size());
+/// After its predecessors of the same part. last: by unit, the number in its part of the step that ends it.
+void PlanProgram::compose_unit(const std::vector<Unit>& units, uint32_t number, std::vector<uint32_t>& last) {
+  const Unit& unit = units[number];
+  const uint32_t i = unit.step;
+  Part* const part = &parts_[part_of_[i]];
+  std::vector<device::Step> made = lower_unit(unit, list_[i], resolved_[i], pieces_);
+  if (unit.shares != Unit::kNone) made[0].recv_buffer = last[unit.shares] + 1;
+  resolved_[i].first = static_cast<uint32_t>(part->steps.size());  // of what is cut, the last: it has the signal
   std::vector<uint32_t> after;
-  for (const uint32_t earlier : list_[i].after) {
-    if (part_of_[earlier] == part_of_[i]) after.push_back(last[earlier]);
-  }
-  if (how.proxied && how.channel != nullptr) {  // an ordered pipe: the proxy sees one message of it at a time
-    for (uint32_t j = i; j-- > 0;) {
-      if (resolved_[j].channel != how.channel || part_of_[j] != part_of_[i]) continue;
-      after.push_back(last[j]);
-      break;
-    }
+  for (const Unit::After& earlier : unit.after) {
+    if (part_of_[units[earlier.unit].step] != part_of_[i]) continue;
+    after.push_back(last[earlier.unit] | (earlier.own ? device::kOwnShare : 0));
   }
   for (size_t k = 0; k < made.size(); ++k) {
     if (k != 0) after = {static_cast<uint32_t>(part->steps.size() - 1)};
@@ -125,7 +158,7 @@ void PlanProgram::compose_step(uint32_t i, std::vector<uint32_t>& last, Part* pa
     part->steps.push_back(made[k]);
     part->owner.push_back(i);
   }
-  last[i] = static_cast<uint32_t>(part->steps.size() - 1);
+  last[number] = static_cast<uint32_t>(part->steps.size() - 1);
 }
 
 Status PlanProgram::part() { return part_plan(list_, &part_of_, &part_count_); }
@@ -133,11 +166,11 @@ Status PlanProgram::part() { return part_plan(list_, &part_of_, &part_count_); }
 Status PlanProgram::compose() {
   parts_.clear();
   parts_.resize(part_count_);
-  std::vector<uint32_t> last(list_.size());
-  for (uint32_t i = 0; i < list_.size(); ++i) {
-    Part& part = parts_[part_of_[i]];
-    compose_step(i, last, &part);
-    part.exchange = list_[i].exchange.get();
+  const std::vector<Unit> units = units_of(list_, resolved_, pieces_);
+  std::vector<uint32_t> last(units.size());
+  for (uint32_t i = 0; i < units.size(); ++i) {
+    compose_unit(units, i, last);
+    parts_[part_of_[units[i].step]].exchange = list_[units[i].step].exchange.get();
   }
   ahead_ = part_count_ == 1 ? waits_ahead(list_, resolved_, *executor_) : WaitsAhead{};
   state_length_ = 0;
@@ -159,6 +192,10 @@ Status PlanProgram::place() {
     thalweg::impl::place(part.steps, part.after, part.shape, bytes.data() + part.placed);
   }
   if (bytes.empty()) return TW_OK;
+  if (bytes.size() > placed_length_) {  // an update has made steps wait for more than before
+    executor_->own().free(placed_, placed_length_);
+    placed_ = 0;
+  }
   if (placed_ == 0) {
     placed_length_ = bytes.size();
     if (Status s = executor_->own().allocate(placed_length_, &placed_); is_error(s)) return s;

@@ -6,6 +6,8 @@
 //   what the executor does not reach: ring (with its buffer and value), await; the engine runs it in between
 //   (proxied.hpp)
 //
+// Of a step that is cut each piece becomes that (plan_units.hpp).
+//
 // A collective by kernels is a program of its own, so that a plan with some is several, which a queue runs one after the other
 // (plan_parts.hpp). They share the guard, but for the record of a failure.
 #pragma once
@@ -17,7 +19,9 @@
 #include "plans/channel.hpp"
 #include "plans/plan_list.hpp"
 #include "plans/plan_parts.hpp"
+#include "plans/plan_pieces.hpp"
 #include "plans/plan_resolve.hpp"
+#include "plans/plan_units.hpp"
 #include "plans/waits_ahead.hpp"
 
 namespace thalweg::impl {
@@ -31,7 +35,8 @@ struct OwnerWords {
 class PlanProgram {
  public:
   /// blocks: thread blocks of a device; 0: chosen.
-  PlanProgram(PlanList& list, ResolvedSteps& resolved, uint32_t blocks) : list_(list), resolved_(resolved), blocks_(blocks) {}
+  PlanProgram(PlanList& list, ResolvedSteps& resolved, const PlanPieces& pieces, uint32_t blocks)
+      : list_(list), resolved_(resolved), pieces_(pieces), blocks_(blocks) {}
   PlanProgram(const PlanProgram&) = delete;
   PlanProgram& operator=(const PlanProgram&) = delete;
 
@@ -76,10 +81,11 @@ class PlanProgram {
   };
   bool holds_many() const;
   std::string explain_parts() const;
-  void compose_step(uint32_t i, std::vector<uint32_t>& last, Part* part);
+  void compose_unit(const std::vector<Unit>& units, uint32_t number, std::vector<uint32_t>& last);
 
   PlanList& list_;
   ResolvedSteps& resolved_;
+  const PlanPieces& pieces_;
   const uint32_t blocks_;
   Executor* executor_ = nullptr;
   std::vector<uint32_t> part_of_;  // by step of the user's

@@ -41,16 +41,21 @@ Status CarriedSteps::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, boo
   return status;
 }
 
-/// One run of a proxied step: its record, with this run's buffer and value, between the proxies' workers.
-Status CarriedSteps::post(size_t index, const Proxied& self, const Completion& completion) {
+/// One run of a proxied step, or of a piece of it: its record, with this run's buffer and value, between the proxies' workers. The last
+/// piece, which the program rings for behind all others, has the signal.
+Status CarriedSteps::post(size_t index, uint32_t piece, const Completion& completion) {
   const Resolved& how = resolved_[index];
+  const Proxied& self = *how.steps[piece];
+  const PlanPieces::Range range = pieces_.range(index, piece);
   tw_endpoint* const endpoint = how.peer->endpoint;
   OpDesc op = list_[index].op;
   op.peer = endpoint->peer ? &*endpoint->peer : nullptr;
   op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only after `done`
   (op.verb == Verb::atomic ? op.operand : op.signal_value) = *self.value;
+  op.length = range.length;
+  op.remote_offset += range.offset;
   op.remote = region_of(how.proxy_remote);
-  op.signal = region_of(how.proxy_signal);
+  op.signal = piece + 1 == how.steps.size() ? region_of(how.proxy_signal) : nullptr;
   if (how.channel != nullptr) {
     op.tag = how.number;
     op.mask = ~uint64_t{0};
@@ -60,7 +65,7 @@ Status CarriedSteps::post(size_t index, const Proxied& self, const Completion& c
   return start_prepared(*endpoint, op, completion);
 }
 
-Status CarriedSteps::make_step(const Executor& executor, size_t index) {
+Status CarriedSteps::make_step(size_t index) {
   const PlanStep& step = list_[index];
   Resolved& out = resolved_[index];
   if (out.peer == nullptr) {
@@ -84,41 +89,60 @@ Status CarriedSteps::make_step(const Executor& executor, size_t index) {
     if (Status s = import_for_proxy(*step.op.signal, *out.peer, true, reinterpret_cast<void**>(&out.proxy_signal)); is_error(s))
       return s;
   }
-  out.step = std::make_unique<Proxied>();
-  out.step->ring = failure_.proxied_words(index);
-  out.step->done = out.step->ring + 1;
-  out.step->value = out.step->ring + 2;
-  out.step->address = out.step->ring + 3;
-  out.step->failed = [this, index](Status status, const char* why) {
-    // A lost peer's memory is stale, too; its loss is the better error.
-    const std::string text = why;  // may be last_error()
-    const Status state = tw_endpoint_state(resolved_[index].peer->endpoint);
-    failure_.fail_step(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
-  };
-  out.step->post = [this, index](const Proxied& self, const Completion& completion) { return post(index, self, completion); };
-  proxy_.watch(out.step.get());
-  if (carried_ == nullptr) carried_ = std::make_shared<Carried>(proxy_);
-  carried_->steps.push_back(out.step.get());
-  if (executor.device() == nullptr) return TW_OK;  // the thread that runs the plan progresses it
+  if (executor_->device() == nullptr) return TW_OK;  // the thread that runs the plan progresses it
   warn_once(("plan-proxied-" + out.why).c_str(),
             "a step of a plan (" + std::string(name_of(step.op.verb)) + ") is carried by the host: " + out.why);
   return TW_OK;
 }
 
-Status CarriedSteps::make(const Executor& executor) {
+void CarriedSteps::make_piece(size_t index, uint32_t piece, uint64_t* words) {
+  auto made = std::make_unique<Proxied>();
+  made->ring = words;
+  made->done = words + 1;
+  made->value = words + 2;
+  made->address = words + 3;
+  made->failed = [this, index](Status status, const char* why) {
+    // A lost peer's memory is stale, too; its loss is the better error.
+    const std::string text = why;  // may be last_error()
+    const Status state = tw_endpoint_state(resolved_[index].peer->endpoint);
+    failure_.fail_step(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
+  };
+  made->post = [this, index, piece](const Completion& completion) { return post(index, piece, completion); };
+  resolved_[index].steps.push_back(std::move(made));
+  if (carried_ == nullptr) carried_ = std::make_shared<Carried>(proxy_);
+  carried_->steps.push_back(resolved_[index].steps.back().get());
+}
+
+Status CarriedSteps::make(Executor& executor) {
+  executor_ = &executor;
+  size_t pieces = 0;
+  for (size_t i = 0; i < list_.size(); ++i) pieces += resolved_[i].proxied ? pieces_.count(i) : 0;
+  if (pieces == 0) return TW_OK;
+  words_length_ = pieces * kProxiedWords * sizeof(uint64_t);
+  if (Status s = executor.pinned().allocate(words_length_, &words_); is_error(s)) return s;
+  auto* words = reinterpret_cast<uint64_t*>(words_);
   for (size_t i = 0; i < list_.size(); ++i) {
     if (!resolved_[i].proxied) continue;
     carry_along(resolved_[i]);
-    if (Status s = make_step(executor, i); is_error(s)) return at_step(i, list_[i], s);
+    if (Status s = make_step(i); is_error(s)) return at_step(i, list_[i], s);
+    for (uint32_t k = 0; k < pieces_.count(i); ++k, words += kProxiedWords) make_piece(i, k, words);
+    for (const auto& step : resolved_[i].steps) proxy_.watch(step.get());
   }
   return TW_OK;
 }
 
+void CarriedSteps::release() {
+  carried_.reset();
+  if (executor_ != nullptr) executor_->pinned().free(words_, words_length_);
+  words_ = 0;
+}
+
 Status CarriedSteps::unwatch() {
   for (Resolved& one : resolved_) {
-    if (one.step == nullptr) continue;
-    if (Status s = proxy_.unwatch(one.step.get()); is_error(s)) return s;
-    one.step.reset();
+    while (!one.steps.empty()) {
+      if (Status s = proxy_.unwatch(one.steps.back().get()); is_error(s)) return s;
+      one.steps.pop_back();
+    }
   }
   return TW_OK;
 }

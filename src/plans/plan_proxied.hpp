@@ -7,6 +7,7 @@
 #include "devices/program.hpp"
 #include "plans/plan_failure.hpp"
 #include "plans/plan_list.hpp"
+#include "plans/plan_pieces.hpp"
 #include "plans/plan_resolve.hpp"
 #include "plans/proxied.hpp"
 #include "plans/proxy.hpp"
@@ -23,28 +24,33 @@ struct Carried final : Carrier {
 
 class CarriedSteps {
  public:
-  CarriedSteps(Proxy& proxy, const PlanList& list, ResolvedSteps& resolved, PlanFailure& failure)
-      : proxy_(proxy), list_(list), resolved_(resolved), failure_(failure) {}
+  CarriedSteps(Proxy& proxy, const PlanList& list, ResolvedSteps& resolved, const PlanPieces& pieces, PlanFailure& failure)
+      : proxy_(proxy), list_(list), resolved_(resolved), pieces_(pieces), failure_(failure) {}
   CarriedSteps(const CarriedSteps&) = delete;
   CarriedSteps& operator=(const CarriedSteps&) = delete;
 
   /// Of all that are resolved as proxied.
-  Status make(const Executor& executor);
+  Status make(Executor& executor);
   /// TW_ERR_BUSY: a peer has begun to take one of them.
   Status unwatch();
-  void release() { carried_.reset(); }
+  void release();
   /// Null: there are none.
   const std::shared_ptr<Carried>& carrier() const { return carried_; }
 
  private:
-  Status make_step(const Executor& executor, size_t index);
-  Status post(size_t index, const Proxied& self, const Completion& completion);
+  Status make_step(size_t index);
+  void make_piece(size_t index, uint32_t piece, uint64_t* words);
+  Status post(size_t index, uint32_t piece, const Completion& completion);
   static Status import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out);
 
   Proxy& proxy_;
   const PlanList& list_;
   ResolvedSteps& resolved_;
+  const PlanPieces& pieces_;
   PlanFailure& failure_;
+  Executor* executor_ = nullptr;
+  uint64_t words_ = 0;  // kProxiedWords of each piece, pinned
+  size_t words_length_ = 0;
   std::shared_ptr<Carried> carried_;
 };
 

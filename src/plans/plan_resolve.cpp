@@ -131,12 +131,13 @@ Status ResolvedSteps::resolve_wait(const PlanStep& step, Resolved& out) {
 }
 
 /// All of a reduction's memory is reached by the executor itself.
-Status ResolvedSteps::resolve_reduce(const PlanStep& step, Resolved& out) {
+Status ResolvedSteps::resolve_reduce(size_t index) {
+  const PlanStep& step = list_[index];
+  Resolved& out = resolved_[index];
   if (Status s = executor_->admit(step.there(), step.op.length, {}, &out.target); is_error(s)) return s;
   if (Status s = make_side(out, step.there(), nullptr, step.op.length, &out.to); is_error(s)) return s;
   const Deadline deadline(10 * kSecond);
   out.sources.resize(step.sources.size());
-  std::vector<uint64_t> addresses;
   uint64_t all = step.there();
   for (size_t i = 0; i < step.sources.size(); ++i) {
     const ReduceSource& source = step.sources[i];
@@ -147,10 +148,22 @@ Status ResolvedSteps::resolve_reduce(const PlanStep& step, Resolved& out) {
       const std::string why = last_error();
       return fail(status, "source %zu: %s; bring it nearer by a get or a receive, and reduce from there", i, why.c_str());
     }
-    addresses.push_back(source.region != nullptr ? reached.address() + source.address : source.address);
-    all |= addresses.back();
+    all |= source.region != nullptr ? reached.address() + source.address : source.address;
   }
   out.aligned = all % 16 == 0;
+  return cut_sources(index, {0});
+}
+
+Status ResolvedSteps::cut_sources(size_t index, const std::vector<uint64_t>& offsets) {
+  const PlanStep& step = list_[index];
+  Resolved& out = resolved_[index];
+  std::vector<uint64_t> addresses;
+  for (const uint64_t offset : offsets) {
+    for (size_t i = 0; i < step.sources.size(); ++i) {
+      const ReduceSource& source = step.sources[i];
+      addresses.push_back((source.region != nullptr ? out.sources[i].address() : 0) + source.address + offset);
+    }
+  }
   const size_t bytes = addresses.size() * sizeof addresses[0];
   if (Status s = executor_->own().allocate(bytes, &out.source_table); is_error(s)) return s;
   out.tables.emplace_back(out.source_table, bytes);
@@ -210,7 +223,7 @@ Status ResolvedSteps::resolve_step(size_t index) {
   span_of(step, &begin, &length);
   if (step.op.verb == Verb::collective) return resolve_exchange(step, out);
   if (step.op.verb == Verb::wait) return resolve_wait(step, out);
-  if (step.op.verb == Verb::reduce) return step.op.length != 0 ? resolve_reduce(step, out) : Status{TW_OK};
+  if (step.op.verb == Verb::reduce) return step.op.length != 0 ? resolve_reduce(index) : Status{TW_OK};
   if (step.op.remote != nullptr || step.op.signal != nullptr) {
     if (Status s = resolve_remote(step, out); is_error(s)) return s;
   }

@@ -25,13 +25,13 @@ struct Resolved {
   Reached remote, signal;
   Reaching local, target;        // the step's buffer, or the waited word; of a copy or a reduction the buffer that it writes to
   std::vector<Reached> sources;  // of a reduction
-  uint64_t source_table = 0;     // ... their addresses, in the executor's memory
+  uint64_t source_table = 0;     // ... their addresses, in the executor's memory, of one piece after the other
   bool aligned = false;          // ... and all of them, and the destination, to 16 bytes
   device::Side from{}, to{};
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
   uint32_t first = 0;                               // of its steps in the program
-  std::unique_ptr<Proxied> step;
-  tw_remote_memory* proxy_remote = nullptr;  // proxied: imported at the proxy's endpoint
+  std::vector<std::unique_ptr<Proxied>> steps;      // proxied: of each piece
+  tw_remote_memory* proxy_remote = nullptr;         // proxied: imported at the proxy's endpoint
   tw_remote_signal* proxy_signal = nullptr;
 };
 
@@ -48,6 +48,8 @@ class ResolvedSteps {
 
   Status resolve(Executor& executor);
   void name_peers();
+  /// A reduction is cut at these bytes: its sources' addresses for each piece.
+  Status cut_sources(size_t index, const std::vector<uint64_t>& offsets);
   /// The step's buffer has moved. *left: its last table, to be given back.
   Status move_side(uint32_t index, std::pair<uint64_t, size_t>* left);
   /// Gives back tables and imports.
@@ -67,7 +69,7 @@ class ResolvedSteps {
   Status admit_buffer(const PlanStep& step, Resolved& out);
   Status resolve_wait(const PlanStep& step, Resolved& out);
   Status resolve_exchange(const PlanStep& step, Resolved& out);
-  Status resolve_reduce(const PlanStep& step, Resolved& out);
+  Status resolve_reduce(size_t index);
   Status reach_now(RemoteRegion& region, bool changes, const Deadline& deadline, Reached* out);
   Status make_side(Resolved& out, uint64_t address, const Layout* layout, uint64_t length, device::Side* side);
 

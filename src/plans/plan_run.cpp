@@ -25,6 +25,11 @@ void PlanRuns::begin(Executor& executor) {
   owner_words_ = program_.owner_words();
 }
 
+void PlanRuns::forget_owner_words() {
+  const std::lock_guard lock(proxy_.mutex());
+  owner_words_.clear();
+}
+
 void PlanRuns::release() {
   under_way_ = false;
   host_run_.reset();

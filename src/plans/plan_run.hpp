@@ -55,7 +55,8 @@ class PlanRuns final : public Channel::User {
   }
 
   void on_channel_failed(const Channel& channel, Status status, const std::string& why) override;
-  void forget_owner_words() { owner_words_.clear(); }  // under the proxy's mutex
+  /// Before the plan leaves its channels and gives its program back: runs_over() reads no more of it.
+  void forget_owner_words();
   Status runs_over() const override;
   bool stays() const override { return kept_; }
 

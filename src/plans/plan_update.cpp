@@ -33,6 +33,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   Outdated left;
   if (address != nullptr) {
     if (Status s = move_step(index, reinterpret_cast<uint64_t>(address), &left); is_error(s)) return s;
+    pieces_.check_again();
   }
   if (value != nullptr) (step.op.verb == Verb::atomic ? step.op.operand : step.op.signal_value) = *value;
   if (versions_.captured()) {

@@ -17,7 +17,7 @@ bool Proxied::look() {
   request = TW_REQUEST_NONE;
   Completion completion = calls(on_complete, this);
   completion.request = &request;
-  if (const Status status = post(*this, completion); status != TW_IN_PROGRESS) finish(status, last_error());
+  if (const Status status = post(completion); status != TW_IN_PROGRESS) finish(status, last_error());
   return true;
 }
 

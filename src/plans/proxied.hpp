@@ -26,7 +26,7 @@ struct Proxied {
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs
   /// Posts the operation of one run; with TW_IN_PROGRESS `completion` gets its status.
-  std::function<Status(const Proxied& self, const Completion& completion)> post;
+  std::function<Status(const Completion& completion)> post;
   /// A run failed: notifies the plan. Any thread.
   std::function<void(Status status, const char* why)> failed;
 

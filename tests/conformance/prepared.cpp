@@ -57,6 +57,7 @@ Plan::Plan(Side& side, const Row& r, Trigger trigger) : trigger_(trigger) {
   tw_plan_options options = TW_PLAN_OPTIONS_INIT;
   options.place = executor_of(r.place[side.rank]);
   options.timeout_ns = kLong;
+  options.chunk_bytes = r.size / 3;  // steps that read what others write, in pieces
   must(tw_plan_create(side.context, &options, &plan), "tw_plan_create");
   tw_queue_options waits = TW_QUEUE_OPTIONS_INIT;
   if (trigger == Trigger::ahead) waits.waits = TW_WAITS_AHEAD;

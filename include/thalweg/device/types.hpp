@@ -110,6 +110,9 @@ struct Signal {
   u64 increment;
   u64 add;  // not 0: added to the word
 };
+/// With a number in Program::after, of two steps that move bytes: a block of threads needs no more of the earlier step than its own
+/// share. Either every block moves the same bytes of both (`recv_buffer`), or the order does not matter for the data.
+constexpr u32 kOwnShare = 1u << 31;
 struct Step {
   StepKind kind;
   u32 first_after, after_count;  // in Program::after: numbers of earlier steps that must be done
@@ -118,7 +121,7 @@ struct Step {
   Side from, to;    // copy (put, get, local): both; send: from; reduce: to, contiguous
   Signal signal;    // copy: after its data; signal: itself; ring: before the doorbell; wait: word, value, increment
   void* end;        // send: SendEnd*; post, take: RecvEnd*
-  u32 recv_buffer;  // post
+  u32 recv_buffer;  // post; of what moves bytes, until arrange(): 1 + the earlier step whose bytes it moves on; 0: none
   u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources
   u32 atomic_op,
       atomic_bytes;       // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:

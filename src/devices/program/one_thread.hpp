@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Group of a ProgramExecutor that is one thread of the host.
 #pragma once
+#include <algorithm>
 #include <type_traits>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct OneThreadSteps {
   std::vector<uint8_t> done;
 };
 
-/// Of several blocks, each has a share of its own: emulated ones, to see their counting at work.
+/// Of specialised kernels' blocks, each has a share of its own: emulated ones, to see their counting at work.
 inline device::Part share_of(const device::Step& step, uint32_t block, uint32_t blocks) {
   const uint64_t share = (step.bytes / blocks + 15) / 16 * 16, begin = block * share;
   if (begin >= step.bytes) return {0, 0};
@@ -29,9 +30,20 @@ void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t 
   if (part.begin < part.end) device::copy_part(m, 0, 1, to, step.from, step.bytes, part);
 }
 
+/// Other programs' blocks take items in turn, as those of a GPU do with warps: what moves bytes on begins at the same block.
+template <class Move>
+void each_item(const device::Step& step, uint32_t block, uint32_t blocks, uint32_t item, const Move& move) {
+  if (blocks == 1) {
+    if (step.bytes != 0) move(device::Part{0, step.bytes});
+    return;
+  }
+  const uint64_t first = (block - step.recv_buffer) & (blocks - 1);  // a power of two
+  for (uint64_t at = first * item; at < step.bytes; at += uint64_t{blocks} * item)
+    move(device::Part{at, std::min<uint64_t>(at + item, step.bytes)});
+}
+
 template <class M>
-void reduce_share(M m, const device::Step& step, uint32_t block, uint32_t blocks) {
-  const device::Part part = share_of(step, block, blocks);
+void reduce_part(M m, const device::Step& step, device::Part part) {
   if constexpr (std::is_same_v<M, device::DirectMachine>) {
     reduce_on_host(device::reduction_of(step), part);
   } else {
@@ -70,11 +82,16 @@ class OneThread {
   uint32_t share(uint32_t, uint32_t, uint32_t, uint32_t, uint32_t) const { return moving_; }
   template <class M>
   void move(M m, const device::Step& step, const device::RecvBuffer* recv_buffer, uint32_t block, uint32_t blocks,
-            uint32_t) const {
-    if (step.kind == device::StepKind::reduce) return reduce_share(m, step, block, blocks);
-    if (recv_buffer == nullptr) return copy_share(m, step, step.to, block, blocks);
+            uint32_t item) const {
+    if (step.kind == device::StepKind::reduce)
+      return each_item(step, block, blocks, item, [&](device::Part part) { reduce_part(m, step, part); });
+    const auto copy_to = [&](const device::Side& to) {
+      each_item(step, block, blocks, item,
+                [&](device::Part part) { device::copy_part(m, 0, 1, to, step.from, step.bytes, part); });
+    };
+    if (recv_buffer == nullptr) return copy_to(step.to);
     const device::Sending sending = device::begin_send(m, recv_buffer, 0, 0, step.bytes);
-    if (sending.status == 0) copy_share(m, step, sending.to, block, blocks);
+    if (sending.status == 0) copy_to(sending.to);
   }
 
  private:

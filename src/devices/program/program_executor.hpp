@@ -150,9 +150,12 @@ class ProgramExecutor {
     if (blocks_ > 1) m_.fetch_add(reinterpret_cast<u64*>(words(i)), u64{blocks_});
     return true;
   }
+  THALWEG_DEVICE u32 earlier_of(u32 at) const { return group_.after(at) & ~kOwnShare; }
 
   /// Whether other blocks' part of the earlier step has to be polled. A message that has arrived comes after its credit.
-  THALWEG_DEVICE bool is_far(const Step& step, const Step& earlier) const {
+  THALWEG_DEVICE bool is_far(const Step& step, u32 number) const {
+    if ((number & kOwnShare) != 0) return false;
+    const Step& earlier = group_.step(number);
     const bool own_credit = earlier.kind == StepKind::post && step.kind == StepKind::take && earlier.end == step.end;
     return !only_polls(earlier.kind) && !own_credit;
   }
@@ -160,11 +163,11 @@ class ProgramExecutor {
   THALWEG_DEVICE Needs needs(u32 i) const {
     const Step& step = group_.step(i);
     Needs found{watch(step), step.kind, step.first_after, step.after_count, 0, Needs::kNone};
-    if (step.after_count == 1) found.only = group_.after(step.first_after);
+    if (step.after_count == 1) found.only = earlier_of(step.first_after);
     if (blocks_ == 1) return found;
     for (u32 k = 0; k < step.after_count; ++k) {
       const u32 earlier = group_.after(step.first_after + k);
-      if (is_far(step, group_.step(earlier))) found.far = found.far == Needs::kNone ? earlier : Needs::kSeveral;
+      if (is_far(step, earlier)) found.far = found.far == Needs::kNone ? earlier : Needs::kSeveral;
     }
     return found;
   }
@@ -182,14 +185,14 @@ class ProgramExecutor {
   THALWEG_DEVICE bool after_done(u32 i, const Needs& own) const {
     if (own.after_count == 1 && !group_.done(own.only)) return false;
     for (u32 k = 0; own.after_count > 1 && k < own.after_count; ++k) {
-      if (!group_.done(group_.after(own.first_after + k))) return false;
+      if (!group_.done(earlier_of(own.first_after + k))) return false;
     }
     if (own.far == Needs::kNone) return true;
     bool all = true;  // other blocks' shares; one poll need not wait for the one before
     if (own.far != Needs::kSeveral) all = all_arrived(own.far);
     for (u32 k = 0; own.far == Needs::kSeveral && k < own.after_count; ++k) {
       const u32 earlier = group_.after(own.first_after + k);
-      if (is_far(group_.step(i), group_.step(earlier))) all = all_arrived(earlier) && all;
+      if (is_far(group_.step(i), earlier)) all = all_arrived(earlier) && all;
     }
     if (all) m_.fence();
     return all;

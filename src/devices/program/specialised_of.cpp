@@ -69,7 +69,8 @@ bool in_order(std::span<const Step> steps, std::span<const uint32_t> after, Spec
   for (uint32_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     bool behind_poll = false, behind_move = false;
-    for (const uint32_t earlier : after.subspan(step.first_after, step.after_count)) {
+    for (const uint32_t each : after.subspan(step.first_after, step.after_count)) {
+      const uint32_t earlier = each & ~device::kOwnShare;
       behind_poll = behind_poll || earlier == specialised->poll_step;
       behind_move = behind_move || moves(steps[earlier]);
     }
