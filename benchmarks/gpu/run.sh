@@ -14,6 +14,7 @@
 #   collectives  captured collectives on queues of all GPUs beside NCCL (80 s): collectives.jsonl, nccl-collectives.jsonl
 #   dispatch     dispatch and combine of a mixture of experts, counts in device memory, beside NCCL's, which the host knows (60 s):
 #                dispatch.jsonl, nccl-dispatch.jsonl
+#   pieces       plans of two steps, whole and by pieces, between two GPUs (40 s): pieces.jsonl
 #   persistent   small messages and puts without and with a persistent copy kernel, taking turns (30 s): persistent.jsonl
 #   check        thalweg tune --check: shm, tcp and memory of GPUs by every way and by choice, with the costs that this machine measures by
 #                itself (300 s): check.log, check-shm,tcp.json, ...; costs.txt: the costs
@@ -32,7 +33,7 @@ device=cuda parts=()
 for word in "$@"; do
   case $word in
     --device=*) device=${word#*=} ;;
-    speed | contract | conformance | deaths | frameworks | apps | floor | programs | collectives | dispatch | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
+    speed | contract | conformance | deaths | frameworks | apps | floor | programs | collectives | dispatch | pieces | persistent | check | waits | kernel | perf | routes | order) parts+=("$word") ;;
     *) echo "run.sh: no part $word; see its head"; exit 2 ;;
   esac
 done
@@ -194,6 +195,8 @@ dispatch() {
   python3 nccl_collectives.py --dispatch-table "$out" | tee "$out/dispatch.log"
   return $failed
 }
+
+pieces() { timeout 60 ./thalweg-gpu-pieces "$device:0" "$device:1" shm $([ "$device" = cuda ] && echo 256 || echo 4) | tee "$out/pieces.jsonl"; }
 
 kernel() {
   local nvshmem=$(python3 -c 'import nvidia.nvshmem as n; print(list(n.__path__)[0])' 2>/dev/null)

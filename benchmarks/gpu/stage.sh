@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$stage"
 mkdir -p "$stage"
 programs=()
-for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor benchmarks/gpu/stage/thalweg-gpu-programs benchmarks/gpu/stage/thalweg-gpu-collectives benchmarks/gpu/stage/thalweg-gpu-dispatch \
+for program in tools/perf/thalweg-perf benchmarks/gpu/stage/thalweg-gpu-floor benchmarks/gpu/stage/thalweg-gpu-programs benchmarks/gpu/stage/thalweg-gpu-collectives benchmarks/gpu/stage/thalweg-gpu-dispatch benchmarks/gpu/stage/thalweg-gpu-pieces \
   tests/gpu/stage/gpu_devices tests/conformance/conformance tests/faults/faults \
   apps/himeno/thalweg-himeno apps/halo/thalweg-halo \
   benchmarks/gpu/stage/thalweg-gpu-kernel benchmarks/gpu/stage/gpu_device_code; do # the last two: ninja gpu_kernel_programs

@@ -66,7 +66,7 @@ typedef struct tw_plan_options {
   uint64_t timeout_ns; /* of every wait inside a run; 0: 30 s */
   uint32_t blocks;     /* thread blocks of a device; 0: chosen */
   /* A copy, put, get or reduction that reads what an earlier one of its `after_steps` writes begins with the first so many bytes that
-   * are there. Rounded up to a multiple of 64, and to a 64th of the bytes. 0: chosen; UINT64_MAX: after all of them. */
+   * are there. Rounded up to a multiple of 64, and to a 64th of all (the host: 1024th). 0: chosen; UINT64_MAX: after all of them. */
   uint64_t chunk_bytes;
 } tw_plan_options;
 #define TW_PLAN_OPTIONS_INIT {sizeof(tw_plan_options), NULL, 0, 0, 0}

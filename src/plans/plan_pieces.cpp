@@ -7,16 +7,18 @@
 
 #include <thalweg/device/reduce.hpp>
 
+#include "base/platform/process.hpp"
+#include "core/endpoint.hpp"
+#include "core/worker.hpp"
 #include "devices/program.hpp"
-#include "protocols/one_sided.hpp"
 #include "protocols/operation_routes.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kAlign = 64;             // of cuts: whole elements, and whole words of what is aligned
-constexpr uint64_t kMostPieces = 64;        // of a chain
-constexpr uint64_t kHostChunk = 256 << 10;  // is in the second-level cache when the next step reads it
+constexpr uint64_t kAlign = 64;                               // of cuts: whole elements, and whole words of what is aligned
+constexpr uint64_t kMostPieces = 64, kMostHostPieces = 1024;  // of a chain
+constexpr uint64_t kHostChunk = 256 << 10;                    // is in the second-level cache when the next step reads it
 constexpr uint64_t kDeviceChunk = 4 << 20;  // takes all blocks long enough for one walk over the steps not to matter
 constexpr uint64_t kDevicePieces = 4;       // two steps of as many are in a launch's parameters
 constexpr uint64_t kLeastCarried = 64 << 10;
@@ -40,7 +42,7 @@ Touched local(uint64_t address) {
 }
 Touched remote(const RemoteRegion& region, const Reached& reached, uint64_t offset) {
   Touched at;
-  at.add(in_process(region) ? 0 : region.key.incarnation, region.key.base + offset);
+  at.add(region.key.incarnation == process_incarnation() ? 0 : region.key.incarnation, region.key.base + offset);
   if (reached.address() != 0) at.add(0, reached.address() + offset);
   return at;
 }
@@ -173,7 +175,7 @@ void PlanPieces::divide(const Executor& by) {
   }
   const uint64_t whole = 2 * list_.size();  // of the program, at most, if nothing is cut
   if (members == 0 || whole >= kMostSteps) return steps_.clear();
-  const uint64_t most = std::min(kMostPieces, (kMostSteps - whole) / (2 * members));
+  const uint64_t most = (kMostSteps - whole) / (2 * members);
   for (uint32_t i = 0; i < list_.size(); ++i) {
     if (steps_[i].head == i) cut_chain(i, by, most);
   }
@@ -187,6 +189,9 @@ void PlanPieces::cut_chain(uint32_t head, const Executor& by, uint64_t most) {
     chain.push_back(i);
     bytes = std::max(bytes, steps_[i].begin + steps_[i].length);
   }
+  const auto carried = [this](uint32_t i) { return resolved_[i].proxied; };
+  const bool by_host = by.device() == nullptr && std::none_of(chain.begin(), chain.end(), carried);
+  most = std::min(most, by_host ? kMostHostPieces : kMostPieces);
   uint64_t chunk = chunk_bytes_ != 0 ? chunk_bytes_ : chosen(chain, by, bytes);
   if (chain.size() > 1 && most > 1 && chunk < bytes) chunk = (std::max(chunk, bytes / most + 1) + kAlign - 1) / kAlign * kAlign;
   const bool cuts = chain.size() > 1 && most > 1 && chunk < bytes;
@@ -204,8 +209,10 @@ void PlanPieces::cut_chain(uint32_t head, const Executor& by, uint64_t most) {
 uint64_t PlanPieces::chosen(const std::vector<uint32_t>& chain, const Executor& by, uint64_t bytes) const {
   for (const uint32_t i : chain) {
     if (!resolved_[i].proxied) continue;
-    const tw_endpoint* const endpoint = list_[i].endpoint;
-    if (endpoint == nullptr || !endpoint->peer || endpoint->peer->link == nullptr) return kHostChunk;
+    tw_endpoint* const endpoint = list_[i].endpoint;
+    if (endpoint == nullptr) return kHostChunk;
+    const Engine::Guard guard(*endpoint->worker->engine);
+    if (!endpoint->peer || endpoint->peer->link == nullptr) return kHostChunk;
     const LinkCosts& costs = costs_of(*endpoint->peer);
     const double byte = costs.copy_large != 0 ? costs.copy_large : costs.copy;
     const double best = std::sqrt(static_cast<double>(bytes) * kOperationFrames * costs.frame / std::max(byte, 1e-3));

@@ -229,21 +229,17 @@ TEST_P(Pieces, ASignalComesBehindAllPieces) {
 /// The later step writes what the earlier one, or one before that, has yet to read.
 TEST_P(Pieces, WhatWouldBeARaceIsWhole) {
   constexpr size_t kLength = 9001, kShift = 3000;
-  Buffer from = buffer(GetParam().mapped ? b : a, kLength + kShift), between = buffer(a, kLength), last = buffer(a, kLength);
+  Buffer from = buffer(b, kLength + kShift), between = buffer(a, kLength), last = buffer(a, kLength);
   const auto moves = [&](tw_plan* plan) {
     ASSERT_EQ(tw_plan_prepare(plan, kLong), TW_OK) << tw_last_error();
     for (Buffer* const one : {&from, &between, &last}) one->fill();
     run(plan, nullptr);
   };
-  tw_plan* const back = cut(a, 512);  // by one step, and by the key of memory of this process
+  tw_plan* const back = cut(a, 512);  // by one step, which names memory of this process by its key
   const uint32_t first = copy(back, between.address, from.address, kLength);
-  if (GetParam().mapped) {
-    const std::vector<uint32_t> earlier{first};
-    const tw_op_options behind = after(earlier);
-    ASSERT_EQ(tw_plan_put(back, a.endpoint, between.address, kLength, import(from, a), kShift, &behind, nullptr), TW_OK);
-  } else {
-    copy(back, from.address + kShift, between.address, kLength, {first});
-  }
+  const std::vector<uint32_t> earlier{first};
+  const tw_op_options behind = after(earlier);
+  ASSERT_EQ(tw_plan_put(back, a.endpoint, between.address, kLength, import(from, a), kShift, &behind, nullptr), TW_OK);
   moves(back);
   EXPECT_FALSE(follows(back, first)) << explain(back);
   between.expect(0, from.bytes(0, kLength));
