@@ -35,6 +35,8 @@ Status check(const Step& step, uint32_t number, std::span<const uint32_t> after)
     const uint32_t earlier = each & ~device::kOwnShare;
     if (earlier >= number) return fail(TW_ERR_INVALID, "step %u comes after step %u, which is no earlier one", number, earlier);
   }
+  if (moves(step) && step.recv_buffer > number)
+    return fail(TW_ERR_INVALID, "step %u moves on the bytes of step %u, which is no earlier one", number, step.recv_buffer - 1);
   const bool needs_word = step.kind == StepKind::atomic || step.kind == StepKind::ring || step.kind == StepKind::await ||
                           (step.kind == StepKind::reduce && step.bytes != 0);
   const bool needs_signal = step.kind == StepKind::signal || step.kind == StepKind::wait;

@@ -21,6 +21,7 @@ constexpr uint64_t kMostPieces = 64, kMostHostPieces = 1024;  // of a chain
 constexpr uint64_t kHostChunk = 256 << 10;                    // is in the second-level cache when the next step reads it
 constexpr uint64_t kDeviceChunk = 4 << 20;  // takes all blocks long enough for one walk over the steps not to matter
 constexpr uint64_t kDevicePieces = 4;       // two steps of as many are in a launch's parameters
+constexpr double kNearByte = 0.03;          // nanoseconds of what the executor does
 constexpr uint64_t kLeastCarried = 64 << 10;
 constexpr double kOperationFrames = 4;  // doorbell, request, data, and the word that says that it is there
 
@@ -205,7 +206,7 @@ void PlanPieces::cut_chain(uint32_t head, const Executor& by, uint64_t most) {
 }
 
 /// Of a chain of `bytes` in which the host carries a step: an operation takes a fixed time that is waited for once more with each piece,
-/// and what each further step waits for at first is one piece. Their sum is least at the root of the quotient.
+/// and a piece of the faster step is what the slower one does not hide. Their sum is least at the root of the quotient.
 uint64_t PlanPieces::chosen(const std::vector<uint32_t>& chain, const Executor& by, uint64_t bytes) const {
   for (const uint32_t i : chain) {
     if (!resolved_[i].proxied) continue;
@@ -214,7 +215,9 @@ uint64_t PlanPieces::chosen(const std::vector<uint32_t>& chain, const Executor& 
     const Engine::Guard guard(*endpoint->worker->engine);
     if (!endpoint->peer || endpoint->peer->link == nullptr) return kHostChunk;
     const LinkCosts& costs = costs_of(*endpoint->peer);
-    const double byte = costs.copy_large != 0 ? costs.copy_large : costs.copy;
+    const double link = costs.copy_large != 0 ? costs.copy_large : costs.copy;
+    const bool all = std::all_of(chain.begin(), chain.end(), [this](uint32_t each) { return resolved_[each].proxied; });
+    const double byte = all ? link : std::min(link, kNearByte);
     const double best = std::sqrt(static_cast<double>(bytes) * kOperationFrames * costs.frame / std::max(byte, 1e-3));
     return std::max(kLeastCarried, static_cast<uint64_t>(best));
   }

@@ -46,6 +46,44 @@ TEST_P(LongPrograms, ChainsOfCopies) {
   }
 }
 
+/// Pieces that are copied on: each block waits for its own share of the first copy only, whose pieces follow each other.
+TEST_P(LongPrograms, BlocksCopyOnWhatTheyHaveCopied) {
+  Site site(GetParam(), device, ordinary), target(GetParam(), other, ordinary);
+  constexpr size_t kPiece = 30000, kLast = 12345;
+  for (const uint32_t count : {2u, 5u, 20u}) {
+    const size_t length = (count - 1) * kPiece + kLast;
+    const uint64_t from = site.allocate(length), between = site.allocate(length), to = target.allocate(length);
+    const uint64_t word = target.allocate(8);
+    site.admit(to, length);
+    site.admit(word, 8);
+    Written chain(site, count == 5 ? 4 : 0);
+    for (uint32_t i = 0; i < count; ++i) {
+      const size_t begin = i * kPiece, bytes = i + 1 == count ? kLast : kPiece;
+      chain.copy(at(between + begin), at(from + begin), bytes);
+      if (i != 0) {
+        chain.steps.back().after_count = 1;
+        chain.numbers.push_back(2 * (i - 1) | device::kOwnShare);
+      }
+      chain.copy(at(to + begin), at(between + begin), bytes, {}, {2 * i | device::kOwnShare});
+      chain.steps.back().recv_buffer = 2 * i + 1;
+    }
+    chain.add(StepKind::signal).signal = {pointer<device::u64>(word), 1, 1, 0};
+    chain.steps.back().after_count = count;
+    for (uint32_t i = 0; i < count; ++i) chain.numbers.push_back(2 * i + 1);
+    chain.prepare();
+    for (uint64_t run = 1; run <= 20; ++run) {
+      const Bytes payload = site.fill(from, length);
+      site.fill(between, length);
+      target.fill(to, length);
+      chain.trigger();
+      chain.finish();
+      chain.expect_good();
+      ASSERT_EQ(target.read(to, length), payload) << count << " pieces, run " << run;
+      ASSERT_EQ(target.word(word), run);
+    }
+  }
+}
+
 /// Neighbours in many directions: a send, a credit and a receive for each, so that most steps are beyond the first 32. Messages
 /// are long enough for several warps, each of which must count a channel's messages once.
 TEST_P(LongPrograms, ExchangesWithManyNeighbours) {
