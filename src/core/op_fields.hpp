@@ -40,7 +40,7 @@ inline uint32_t fields_of(const tw_op_options& o) {
          bit(o.handler != 0 && o.notify == TW_NOTIFY_NONE, fields::no_handler) | bit(o.reserved != 0, fields::reserved);
 }
 
-/// Two neighbours of 32 bits by one load.
+/// Two neighbours of 32 bits by one load: not of what callers have just stored, which such a load would wait for.
 inline uint64_t pair_at(const tw_op_options& o, size_t offset) {
   uint64_t both;
   std::memcpy(&both, reinterpret_cast<const std::byte*>(&o) + offset, sizeof both);
@@ -49,12 +49,11 @@ inline uint64_t pair_at(const tw_op_options& o, size_t offset) {
 
 /// Nothing but where the end is told: no call refuses that, and it changes nothing of what moves.
 inline bool only_sinks(const tw_op_options& o) {
-  static_assert(offsetof(tw_op_options, signal_op) == offsetof(tw_op_options, flags) + 4 &&
-                offsetof(tw_op_options, reserved) == offsetof(tw_op_options, after_kind) + 4 &&
+  static_assert(offsetof(tw_op_options, reserved) == offsetof(tw_op_options, after_kind) + 4 &&
                 offsetof(tw_op_options, handler) == offsetof(tw_op_options, notify) + 4);
   const auto word = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
-  const uint64_t numbers = pair_at(o, offsetof(tw_op_options, flags)) | pair_at(o, offsetof(tw_op_options, after_kind)) |
-                           pair_at(o, offsetof(tw_op_options, notify));
+  const uint64_t numbers =
+      (o.flags | o.signal_op) | pair_at(o, offsetof(tw_op_options, after_kind)) | pair_at(o, offsetof(tw_op_options, notify));
   const uint64_t pointers = word(o.layout) | word(o.remote_layout) | word(o.signal) | word(o.source) | word(o.after);
   return o.size >= sizeof o && (numbers | pointers | o.immediate | o.signal_value | o.increment | o.after_count) == 0;
 }

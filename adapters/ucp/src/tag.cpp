@@ -111,7 +111,7 @@ inline ucs_status_ptr_t recv_bytes(ucp_worker& worker, void* buffer, size_t leng
   if (length == 0) buffer = empty_buffer;
   request->buffer = buffer;
   const tw_status status =
-      tw_recv(worker.worker, buffer, length, tag, mask, options_for(*request, nullptr, 0, end), &request->operation);
+      tw_recv(worker.worker, buffer, length, tag, mask, calls_for(*request, worker, end), &request->operation);
   if (status == TW_IN_PROGRESS) [[likely]]
     return handle_of(*request);
   give_back(*request);

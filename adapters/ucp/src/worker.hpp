@@ -37,9 +37,10 @@ struct ucp_worker {
   explicit ucp_worker(ucp_context& owner) : context(owner), pool(owner) {}
   ucp_context& context;
   tw_worker* worker = nullptr;
-  tw_completion_queue* queue = nullptr;      // ends of what was posted without a callback
-  uint32_t told = 0;                         // how many of them are under way
-  tw_op_options plain = TW_OP_OPTIONS_INIT;  // options_for()
+  tw_completion_queue* queue = nullptr;        // ends of what was posted without a callback
+  uint32_t told = 0;                           // how many of them are under way
+  tw_op_options plain = TW_OP_OPTIONS_INIT;    // calls_for(): a callback, never a layout or flags
+  tw_op_options options = TW_OP_OPTIONS_INIT;  // options_for()
   bool chores =
       false;  // something waits for progress beside Thalweg's worker: postponed, later, closing, flushes, streams, told
   // Calls under way that are none of progress: callbacks and handlers wait for it. With `ending` one that never returns.
@@ -103,10 +104,17 @@ class HoldBack {
 /// there is none.
 [[gnu::cold]] void postpone(ucp_worker& worker, std::function<void()> call);
 
-/// The options of an operation that ends in `request`: good for the next call.
-inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags, tw_callback end = ended) {
-  tw_op_options& options = request.worker->plain;
+/// The options of an operation that ends in `request`, by `end`: good for the next call.
+inline const tw_op_options* calls_for(Request& request, ucp_worker& worker, tw_callback end) {
+  tw_op_options& options = worker.plain;
   options.callback = end;
+  options.arg = &request;
+  return &options;
+}
+/// The same with a layout and flags.
+inline const tw_op_options* options_for(Request& request, const tw_layout* layout, uint32_t flags) {
+  tw_op_options& options = request.worker->options;
+  options.callback = ended;
   options.flags = flags;
   options.layout = layout;
   options.arg = &request;

@@ -127,7 +127,7 @@ Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, 
 
 // --- receiving
 
-unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
+[[gnu::always_inline]] inline unsigned ShmPort::take_frames(ShmLink& link, unsigned budget) {
   unsigned done = 0;
   FrameHeader header;
   const std::byte* body;
@@ -157,17 +157,21 @@ unsigned ShmPort::drain(ShmLink& link, unsigned budget) {
   return done;
 }
 
+[[gnu::noinline]] unsigned ShmPort::drain(ShmLink& link, unsigned budget) { return take_frames(link, budget); }
+
 inline void ShmPort::refresh_hot(ShmLink& link) {
   Hot& hot = hot_[link.hot_index];
   hot.word = link.in.next_word();
   hot.parity = link.in.next_parity();
 }
 
-/// Of a port with one hot ring: waits a little for the next frame. The shortest way from an arrival to its handling.
-inline void ShmPort::linger() const {
+/// Of a port with one hot ring: waits a little for the next frame. True: it had to. The shortest way from an arrival to its handling.
+inline bool ShmPort::linger() const {
   const Hot& hot = hot_[0];
+  unsigned left = looks;
   // Without the pauses the loads of a tight loop hold up the very line they wait for.
-  for (unsigned left = looks; left > 1 && !hot.arrived(); --left) cpu_pause();
+  for (; left > 1 && !hot.arrived(); --left) cpu_pause();
+  return left != looks;
 }
 
 inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
@@ -176,6 +180,28 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
   const unsigned done = drain(link, budget);
   link.last_active = sweep_;
   if (link.hot_index != ShmLink::kCold) refresh_hot(link);
+  return done;
+}
+
+/// The frame that the glance shows, and nothing behind it: a receiver that answers does so first. Where there is a glance, the port is
+/// not armed, nothing is pinned, and one ring alone is hot. Few instructions: a core that waits for the frame's line runs ahead to the
+/// answer's store, and asks for that line meanwhile, where all between the two fits into what it holds at once.
+inline unsigned ShmPort::take_shown() {
+  ShmLink& link = *hot_[0].link;
+  progressing_ = true;
+  ++sweep_;
+  unsigned done = take_frames(link, 1);
+  if (done == 0) [[unlikely]] {
+    progressing_ = false;
+    return 0;
+  }
+  link.last_active = sweep_;
+  if (link.hot_index != ShmLink::kCold) [[likely]]
+    refresh_hot(link);
+  if ((sweep_ & kAroundMask) == 0) [[unlikely]]
+    look_around(&done);
+  progressing_ = false;
+  idle_ = 0;
   return done;
 }
 
@@ -201,7 +227,7 @@ inline void ShmPort::set_glance() {
 }
 
 /// Rare work: doorbells of cold rings, the service thread's events, idle rings, links that ended.
-inline void ShmPort::look_around(unsigned* done) {
+[[gnu::noinline]] void ShmPort::look_around(unsigned* done) {
   if (mailbox_->doorbell.rung()) [[unlikely]]
     answer_doorbell();
   if (mailbox_->full.load(std::memory_order_relaxed)) [[unlikely]]
@@ -218,6 +244,14 @@ inline void ShmPort::look_around(unsigned* done) {
 }
 
 unsigned ShmPort::progress(unsigned budget) {
+  if (budget == 1 && glance.next != nullptr && !progressing_) [[likely]] {
+    if (const unsigned done = take_shown(); done != 0) [[likely]]
+      return done;
+  }
+  return progress_all(budget);
+}
+
+[[gnu::noinline]] unsigned ShmPort::progress_all(unsigned budget) {
   const bool woken = armed_;
   if (woken) [[unlikely]]
     disarm();
@@ -228,8 +262,7 @@ unsigned ShmPort::progress(unsigned budget) {
   ++sweep_;
   unsigned done;
   if (hot_.size() == 1) [[likely]] {
-    linger();
-    done = poll(hot_[0], budget);
+    done = poll(hot_[0], linger() ? 1 : budget);
   } else {
     done = poll_all(budget);
   }

@@ -161,10 +161,13 @@ class ShmPort final : public Port, private SegmentListener {
     pinned_ = false;
     mailbox_->imports.unpin();
   }
-  void linger() const;
+  bool linger() const;
   unsigned poll(const Hot& hot, unsigned budget);
   unsigned poll_all(unsigned budget);
   void look_around(unsigned* done);
+  unsigned progress_all(unsigned budget);
+  unsigned take_shown();
+  unsigned take_frames(ShmLink& link, unsigned budget);
   unsigned drain(ShmLink& link, unsigned budget);
   unsigned drain_while(ShmLink& link, unsigned budget, FrameTest test);
   void heat(ShmLink& link);
