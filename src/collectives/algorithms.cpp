@@ -39,7 +39,7 @@ const char* shared_any_order(const Collective& c) {
 }
 
 const char* kernels(const Collective& c) {
-  if (c.kernel_room == 0) return "for queues alone, of devices that all reach each other's memory";
+  if (c.kernel_room == 0) return "for queues, and plans that name a kernel, of devices that all reach each other's memory";
   return c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root ? "needs blocks of the same length" : nullptr;
 }
 const char* short_kernels(const Collective& c) {

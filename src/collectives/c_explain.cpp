@@ -57,14 +57,13 @@ Status explain(tw_group* group, const char* collective, size_t count, uint32_t t
   const Options<tw_collective_options> options(given, kDefaults);
   Collective what;
   if (Status s = describe(*group, collective, count, type, *options, &what); is_error(s)) return s;
-  const tw_collective_options chosen = without_any(*options);
   std::string text = heading(collective, what);
   {
     const Engine::Guard guard(*group->worker.engine);
     Collectives* all = nullptr;
     if (Status s = Collectives::of(*group, &all); is_error(s)) return s;
     what.ranks_per_host = all->ranks_per_host();
-    if (Status s = add(*all, what, chosen, &text); is_error(s)) return s;
+    if (Status s = add(*all, what, *options, &text); is_error(s)) return s;
   }
   return copy_out(text.c_str(), text.size() + 1, buffer, size);
 }
@@ -74,10 +73,8 @@ Status explain_in_steps(Collectives& all, Collective what, const tw_collective_o
   return all.schedules().explain(what, options.algorithm, text);
 }
 
-/// As call_on() of planned.cpp decides: by kernels where the group's queues have them, and they can do this one.
-Status explain_on(const tw_queue& queue, Collectives& all, Collective what, const tw_collective_options& options,
-                  std::string* text) {
-  text->append(", on a queue of ").append(queue.executor.name()).append("\n");
+/// As call_on() and add_call() of planned.cpp decide: by kernels where the group has them, and they can do this one.
+Status explain_kernels(Collectives& all, Collective what, const tw_collective_options& options, std::string* text) {
   if (all.device() == nullptr) {
     text->append("no kernels: ")
         .append(all.device_tried() ? all.why_no_device()
@@ -93,6 +90,12 @@ Status explain_on(const tw_queue& queue, Collectives& all, Collective what, cons
   return explain_in_steps(all, what, options, text);
 }
 
+Status explain_planned(Collectives& all, Collective what, const tw_collective_options& options, std::string* text) {
+  text->append(", in a plan\n");
+  if (names_kernels(what.kind, options)) return explain_kernels(all, what, without_any(options), text);
+  return explain_in_steps(all, what, options, text);
+}
+
 }  // namespace
 
 extern "C" {
@@ -104,7 +107,7 @@ tw_status tw_group_explain(tw_group* group, const char* collective, size_t count
                  [](Collectives& all, Collective& what, const tw_collective_options& options, std::string* text) {
                    text->append("\n");
                    what.direct = all.direct() != nullptr;
-                   return all.schedules().explain(what, options.algorithm, text);
+                   return all.schedules().explain(what, without_any(options).algorithm, text);
                  });
 }
 
@@ -114,9 +117,9 @@ tw_status tw_group_explain_on(tw_queue* queue, tw_group* group, const char* coll
   if (Status s = check(group); is_error(s)) return s;
   return explain(group, collective, count, type, given, buffer, size,
                  [queue](Collectives& all, Collective& what, const tw_collective_options& options, std::string* text) {
-                   if (queue != nullptr) return explain_on(*queue, all, what, options, text);
-                   text->append(", in a plan\n");
-                   return explain_in_steps(all, what, options, text);
+                   if (queue == nullptr) return explain_planned(all, what, options, text);
+                   text->append(", on a queue of ").append(queue->executor.name()).append("\n");
+                   return explain_kernels(all, what, without_any(options), text);
                  });
 }
 

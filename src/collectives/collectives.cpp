@@ -2,6 +2,7 @@
 #include "collectives/collectives.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -79,7 +80,10 @@ Status Collectives::find_direct(uint64_t limit_ns) {
 
 Status Collectives::find_device(Executor& by) {
   if (device_ != nullptr || !why_no_device_.empty()) return TW_OK;
-  if (Status s = DeviceArea::agree(group_, by, &device_, &why_no_device_); is_error(s)) return s;
+  const char* const given = std::getenv("THALWEG_COSTS");
+  const bool wanted = given == nullptr || std::strcmp(given, "off") != 0;
+  const bool measures = wanted && by.device() != nullptr && std::strcmp(by.device()->name(), "emulated") != 0;
+  if (Status s = DeviceArea::agree(group_, by, enqueue_order_, measures, &device_, &why_no_device_); is_error(s)) return s;
   if (device_ != nullptr) device_->set_costs(&schedules_.costs());
   return TW_OK;
 }

@@ -51,6 +51,7 @@ class Collectives {
   Status find_device(Executor& by);
   bool device_tried() const { return device_ != nullptr || !why_no_device_.empty(); }
   const std::shared_ptr<DeviceArea>& device() const { return device_; }
+  EnqueueOrder& enqueue_order() { return *enqueue_order_; }
   const std::string& why_no_device() const { return why_no_device_; }
   DirectArea* direct() { return direct_.get(); }
   const std::string& why_not_direct() const { return why_not_direct_; }
@@ -90,6 +91,7 @@ class Collectives {
   std::vector<CollectiveRun*> idle_, under_way_;
   GroupListener* listener_ = nullptr;  // for GiveUp; ends itself
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
+  const std::shared_ptr<EnqueueOrder> enqueue_order_ = std::make_shared<EnqueueOrder>();
   std::shared_ptr<DeviceArea> device_;
   std::string why_no_device_;  // empty: not tried yet
   std::unique_ptr<DirectArea> direct_;

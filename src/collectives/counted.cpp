@@ -85,19 +85,22 @@ std::shared_ptr<const ExchangeStep> step_of(const CountedCall& call, const std::
 Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, const tw_collective_options& options) {
   if (Status s = check_counted(call, group.size); is_error(s)) return s;
   if (Status s = check_options(options); is_error(s)) return s;
-  if (Status s = find_device(queue, group, kName); is_error(s)) return s;
-  const std::shared_ptr<DeviceArea>& area = group.collectives->device();
+  Collectives* all = nullptr;
+  if (Status s = enter(group, &all); is_error(s)) return s;
+  const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
+  if (Status s = find_device(queue, *all, kName); is_error(s)) return s;
+  const std::shared_ptr<DeviceArea>& area = all->device();
   if (area == nullptr)
     return fail(TW_ERR_UNSUPPORTED,
                 "%s: kernels read its counts, and %s: bring the counts to the host, and use tw_alltoallv_on", kName,
-                group.collectives->why_no_device().c_str());
+                all->why_no_device().c_str());
   std::string key("counted");
   key.append(reinterpret_cast<const char*>(&group.id), sizeof group.id);
   key.append(reinterpret_cast<const char*>(&call), sizeof call);
   const auto fill = [&](tw_plan& made) {
     {
-      const Engine::Guard guard(*group.worker.engine);
-      if (Status s = group.collectives->check(); is_error(s)) return s;
+      const Engine::Guard guard(all->engine());
+      if (Status s = all->check(); is_error(s)) return s;
     }
     return made.add(exchange_step(kName, step_of(call, area)), kOpDefaults, nullptr);
   };

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <cstring>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
@@ -16,16 +15,16 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kThreads = 512;               // of a block, at most
-constexpr uint64_t kMagic = 0x7468616c64657631;  // of this form of the two messages
+constexpr uint64_t kMagic = 0x7468616c64657632;  // of this form of the messages
 constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
 constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
 constexpr uint64_t kManyBytes = 8u << 20;        // for fewer, no more than kUnitBlocks
 
-/// What each rank gives first, and then: could it reach all others?
+/// What each rank says of how far it came.
 struct AreaOffer {
   uint64_t magic = kMagic;
   int32_t status = TW_OK;
-  uint32_t blocks = 0;
+  uint32_t blocks = 0, measures = 0;
   AreaCosts costs;
 };
 
@@ -44,11 +43,9 @@ bool all_can(const std::vector<AreaOffer>& all, const char* what, std::string* w
   return true;
 }
 
-/// All zero where one rank has not measured.
 AreaCosts slowest(const std::vector<AreaOffer>& all) {
   AreaCosts most = all[0].costs;
   for (const AreaOffer& one : all) {
-    if (one.costs.long_ == 0) return {};
     for (double AreaCosts::*each : {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::two_phases,
                                     &AreaCosts::long_, &AreaCosts::symmetric, &AreaCosts::symmetric_long})
       most.*each = std::max(most.*each, one.costs.*each);
@@ -58,10 +55,12 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
 
 uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
 
+/// A stream's wrapper, and a plan's own queue, may end unnoticed.
+bool stays_known(const tw_queue* queue) { return queue != nullptr && !queue->of_stream; }
+
 /// Nanoseconds of a run, of several that follow each other in a graph: the host's calls do not count. The fastest of some graphs.
 Status time_plan(tw_plan& plan, tw_queue& queue, double* ns) {
   constexpr int kRuns = 20, kGraphs = 4;
-  if (Status s = plan.prepare(0); is_error(s)) return s;
   std::unique_ptr<Graph> graph;
   if (Status s = queue.queue->begin_capture(); is_error(s)) return s;
   Status status = TW_OK;
@@ -80,7 +79,8 @@ Status time_plan(tw_plan& plan, tw_queue& queue, double* ns) {
 
 }  // namespace
 
-DeviceArea::DeviceArea(tw_group& group, Executor& by) : group_(&group), rank_(group.rank), size_(group.size), executor_(by) {}
+DeviceArea::DeviceArea(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order)
+    : group_(&group), rank_(group.rank), size_(group.size), executor_(by), order_(std::move(order)) {}
 
 DeviceArea::~DeviceArea() { end(); }
 
@@ -100,29 +100,35 @@ void DeviceArea::end() {
   memory_ = nullptr;
 }
 
-Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<DeviceArea>* out, std::string* why_not) {
+Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures,
+                         std::shared_ptr<DeviceArea>* out, std::string* why_not) {
   AreaOffer mine;
-  const bool can = by.device() != nullptr && group.size > 1 && group.size <= device::kMostExchangers;
-  mine.status = can ? TW_OK : TW_ERR_UNSUPPORTED;
-  mine.blocks = can ? blocks_of(by) : 0;
   std::vector<AreaOffer> all;
-  if (Status s = gather(group, mine, &all); is_error(s)) return s;
-  if (!all_can(all, " calls on a queue of the host, or is one of more than 64", why_not)) return TW_OK;
+  bool well = false;
+  // All ranks come as far as this one, whatever failed on one of them, and then go on alike.
+  const auto meet = [&](Status so_far, const char* what) {
+    const std::string why = is_error(so_far) ? last_error() : "";
+    mine.status = so_far;
+    if (Status s = gather(group, mine, &all); is_error(s)) return s;
+    well = all_can(all, what, why_not);
+    if (!well && !why.empty()) *why_not += " (" + why + ")";
+    return Status{TW_OK};
+  };
+  const bool can = by.device() != nullptr && group.size > 1 && group.size <= device::kMostExchangers;
+  mine.blocks = can ? blocks_of(by) : 0;
+  mine.measures = measures ? 1 : 0;
+  const Status able = can ? Status{TW_OK} : impl::fail(TW_ERR_UNSUPPORTED, "on %s", by.name().c_str());
+  if (Status s = meet(able, " calls on a queue of the host, or is one of more than 64"); is_error(s) || !well) return s;
   uint32_t blocks = mine.blocks;
   for (const AreaOffer& one : all) blocks = std::min(blocks, std::clamp(one.blocks, 1u, device::kExchangeBlocks));
-  auto area = std::make_shared<DeviceArea>(group, by);
+  auto area = std::make_shared<DeviceArea>(group, by, std::move(order));
   const Status made = area->make(std::bit_floor(blocks));
-  if (is_error(made) && made != TW_ERR_UNSUPPORTED && made != TW_ERR_UNREACHABLE && made != TW_ERR_NO_MEMORY) return made;
-  mine.status = made;
-  const std::string why = is_error(made) ? last_error() : "";
-  if (Status s = gather(group, mine, &all); is_error(s)) return s;
-  if (!all_can(all, "'s device does not reach the memory of all others", why_not)) {
-    if (!why.empty()) *why_not += " (" + why + ")";
-    return TW_OK;
+  if (Status s = meet(made, "'s device does not reach the memory of all others"); is_error(s) || !well) return s;
+  if (std::ranges::all_of(all, [](const AreaOffer& one) { return one.measures == 1; })) {
+    const Status measured = area->measure(&mine.costs);
+    if (Status s = meet(measured, " could not measure how long kernels take"); is_error(s) || !well) return s;
+    area->costs_ = slowest(all);
   }
-  if (Status s = area->measure(&mine.costs); is_error(s)) return s;
-  if (Status s = gather(group, mine, &all); is_error(s)) return s;
-  area->costs_ = slowest(all);
   *out = std::move(area);
   return TW_OK;
 }
@@ -149,8 +155,8 @@ Status DeviceArea::allocate() {
   return executor_.store(reinterpret_cast<uint64_t>(tw_memory_address(memory_)), zeros.data(), zeros.size());
 }
 
-/// By runs of this rank and all others at once; a run has no input, but what the area holds.
-Status DeviceArea::time_runs(tw_queue& queue, const Timed& timed, double* ns) {
+/// A run has no input, but what the area holds.
+Status DeviceArea::add_runs(const Timed& timed, uint64_t room, tw_plan* plan) {
   const uint64_t bytes = timed.bytes;
   auto step = std::make_shared<ExchangeStep>();
   step->what.low_latency = timed.low_latency ? 1 : 0;
@@ -163,8 +169,6 @@ Status DeviceArea::time_runs(tw_queue& queue, const Timed& timed, double* ns) {
   step->what.sends = step->what.takes & ~rank_bit(rank_);
   step->what.bytes = bytes;
   step->input_bytes = step->output_bytes = bytes;
-  uint64_t room = 0;
-  if (Status s = executor_.own().allocate(2 * bytes, &room); is_error(s)) return s;
   step->what.input = room;
   step->what.output = room + bytes;
   if (timed.symmetric) {  // in the slots, which hold nothing now
@@ -178,47 +182,84 @@ Status DeviceArea::time_runs(tw_queue& queue, const Timed& timed, double* ns) {
   }
   fill(false, step.get());
   step->area = shared_from_this();
-  PlanOptions options;
-  options.place = executor_.name();
-  tw_plan plan(queue.proxy, options);
-  Status status = plan.add(exchange_step("the measuring of a group's kernels", std::move(step)), kOpDefaults, nullptr);
-  if (!is_error(status)) status = time_plan(plan, queue, ns);
-  const std::string why = is_error(status) ? last_error() : "";
-  (void)queue.queue->synchronize();  // bounded: every wait of a plan is
-  tw_queue::forget(plan);
-  const Status released = plan.release();
-  executor_.own().free(room, 2 * bytes);
-  return is_error(status) ? impl::fail(status, "%s", why.c_str()) : released;
+  if (Status s = plan->add(exchange_step("the measuring of a group's kernels", std::move(step)), kOpDefaults, nullptr);
+      is_error(s))
+    return s;
+  return plan->prepare(0);
 }
 
-Status DeviceArea::measure(AreaCosts* out) {
-  const char* const given = std::getenv("THALWEG_COSTS");
-  const bool wanted = given == nullptr || std::strcmp(given, "off") != 0;
-  char measures = wanted && std::strcmp(executor_.device()->name(), "emulated") != 0 ? 1 : 0;
-  std::vector<char> all(size_);
-  if (Status s = exchange(*group_, &measures, 1, all.data()); is_error(s)) return s;
-  if (std::ranges::find(all, 0) != all.end()) return TW_OK;
+/// What this rank measures by, and the first that failed.
+struct DeviceArea::Measuring {
+  explicit Measuring(Executor& by) : executor(by) {}
+  ~Measuring() {
+    if (room != 0) executor.own().free(room, kRoom);
+  }
+  Measuring(const Measuring&) = delete;
+  Measuring& operator=(const Measuring&) = delete;
+  bool well() const { return !is_error(status); }
+  void take(Status next) {
+    if (!well() || !is_error(next)) return;
+    status = next;
+    why = last_error();
+  }
+  /// Bounded: every wait of a plan is.
+  void end(tw_plan& plan) {
+    (void)queue->queue->synchronize();
+    tw_queue::forget(plan);
+    take(plan.release());
+  }
+  static constexpr uint64_t kRoom = 2 * AreaCosts::kLong;
+  Executor& executor;
   Proxy* proxy = nullptr;
-  if (Status s = Proxy::of(group_->worker.context, &proxy); is_error(s)) return s;
+  std::unique_ptr<tw_queue> queue;
+  uint64_t room = 0;
+  Status status = TW_OK;
+  std::string why;
+};
+
+Status DeviceArea::open(Measuring* out) {
+  if (Status s = Proxy::of(group_->worker.context, &out->proxy); is_error(s)) return s;
   std::unique_ptr<Queue> own;
   if (Status s = executor_.device()->make_queue(&own); is_error(s)) return s;
-  tw_queue queue(*proxy, executor_);
-  queue.open(std::move(own), TW_WAITS_AUTO);
-  register_queue(&queue);
-  constexpr Timed ll{true, true, false, 0}, one_phase{false, false, false, 0}, two_phases{false, true, false, 0},
-      symmetric{false, true, true, 0};
-  const auto time = [&](Timed what, uint64_t bytes, double* ns) {
-    what.bytes = bytes;
-    return time_runs(queue, what, ns);
-  };
-  if (Status s = time(ll, AreaCosts::kFewLl, &out->ll_few); is_error(s)) return s;
-  if (Status s = time(ll, room(), &out->ll_long); is_error(s)) return s;
-  if (Status s = time(one_phase, AreaCosts::kFewSimple, &out->one_phase); is_error(s)) return s;
-  if (Status s = time(two_phases, AreaCosts::kFewSimple, &out->two_phases); is_error(s)) return s;
-  if (Status s = time(two_phases, AreaCosts::kLong, &out->long_); is_error(s)) return s;
-  if (2 * AreaCosts::kLong + 256 > uint64_t{blocks_} * kSlotsOfBlock) return TW_OK;
-  if (Status s = time(symmetric, AreaCosts::kFewSimple, &out->symmetric); is_error(s)) return s;
-  return time(symmetric, AreaCosts::kLong, &out->symmetric_long);
+  out->queue = std::make_unique<tw_queue>(*out->proxy, executor_);
+  out->queue->open(std::move(own), TW_WAITS_AUTO);
+  register_queue(out->queue.get());
+  return executor_.own().allocate(Measuring::kRoom, &out->room);
+}
+
+/// By runs of this rank and all others at once. None begins before all ranks are ready for it; a rank that fails in one lets the
+/// others wait for as long as a run may.
+Status DeviceArea::measure(AreaCosts* out) {
+  const uint64_t few = AreaCosts::kFewSimple, many = AreaCosts::kLong;
+  const Timed all[] = {{true, true, false, AreaCosts::kFewLl, &out->ll_few},
+                       {true, true, false, room(), &out->ll_long},
+                       {false, false, false, few, &out->one_phase},
+                       {false, true, false, few, &out->two_phases},
+                       {false, true, false, many, &out->long_},
+                       {false, true, true, few, &out->symmetric},
+                       {false, true, true, many, &out->symmetric_long}};
+  const bool slots_have_room = 2 * many + 256 <= uint64_t{blocks_} * kSlotsOfBlock;
+  const size_t count = slots_have_room ? std::size(all) : std::size(all) - 2;
+  PlanOptions options;
+  options.place = executor_.name();
+  options.timeout_ns = std::min(options.timeout_ns, group_->timeout_ns / 2);
+  Measuring on(executor_);
+  on.take(open(&on));
+  bool go = true;
+  for (size_t i = 0; i < count && go; ++i) {
+    std::optional<tw_plan> plan;
+    if (on.well()) {
+      plan.emplace(*on.proxy, options);
+      on.take(add_runs(all[i], on.room, &*plan));
+    }
+    const char ready = on.well() ? 1 : 0;
+    std::vector<char> others(size_);
+    const Status met = exchange(*group_, &ready, 1, others.data());
+    go = !is_error(met) && std::ranges::find(others, 0) == others.end();
+    on.take(go ? time_plan(*plan, *on.queue, all[i].ns) : met);
+    if (plan.has_value()) on.end(*plan);
+  }
+  return on.well() ? Status{TW_OK} : impl::fail(on.status, "%s", on.why.c_str());
 }
 
 /// From runs to what direct_cost.cpp predicts by.
@@ -291,26 +332,22 @@ void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
 
 Status DeviceArea::order(Queue& queue, const tw_queue* of) {
   if (queue.capture_state() != CaptureState::none) return TW_OK;
-  const std::lock_guard lock(ordering_);
-  if (last_event_ != nullptr) {
-    if (Status s = queue.wait_event(*last_event_); is_error(s)) return s;
-  } else if (last_queue_ != nullptr && last_queue_ != of) {
-    if (Status s = come_behind(queue, last_queue_); is_error(s)) return s;
+  if (!stays_known(of) && event_ == nullptr) {
+    if (Status s = device().make_event(&event_); is_error(s)) return s;
   }
-  last_event_.reset();
-  last_queue_ = of;
+  if (last_ == Last::event) return queue.wait_event(*event_);
+  if (last_ == Last::queue && last_queue_ != of) return come_behind(queue, last_queue_);
   return TW_OK;
 }
 
-Status DeviceArea::mark(Queue& queue) {
+/// Where an event cannot be recorded, all of the queue is waited for.
+Status DeviceArea::note(Queue& queue, const tw_queue* of) {
   if (queue.capture_state() != CaptureState::none) return TW_OK;
-  std::unique_ptr<Event> event;
-  if (Status s = device().make_event(&event); is_error(s)) return s;
-  if (Status s = queue.record(*event); is_error(s)) return s;
-  const std::lock_guard lock(ordering_);
-  last_event_ = std::move(event);
-  last_queue_ = nullptr;
-  return TW_OK;
+  last_ = Last::queue;
+  last_queue_ = of;
+  if (stays_known(of)) return TW_OK;
+  last_ = is_error(queue.record(*event_)) ? Last::nothing : Last::event;
+  return last_ == Last::event ? Status{TW_OK} : queue.synchronize();
 }
 
 }  // namespace thalweg::impl

@@ -30,11 +30,30 @@ struct AreaCosts {
   double symmetric = 0, symmetric_long = 0;  // of as few and as many
 };
 
+/// The thread that calls a group's collectives on queues, or enqueues its kernels.
+class EnqueueOrder {
+ public:
+  /// The same thread may enter again; unlock() as often.
+  [[nodiscard]] Status enter() {
+    if (turn_.try_lock()) return TW_OK;
+    return fail(
+        TW_ERR_THREAD,
+        "another thread enqueues a collective of this group: all ranks call them in one order, so one call returns before "
+        "the next one begins; or duplicate the group");
+  }
+  void unlock() { turn_.unlock(); }
+
+ private:
+  std::recursive_mutex turn_;
+};
+
 class DeviceArea final : public ExchangeArea, public std::enable_shared_from_this<DeviceArea> {
  public:
   /// Collective, under no lock. *out stays null where not all ranks can, and *why_not says why.
-  static Status agree(tw_group& group, Executor& by, std::shared_ptr<DeviceArea>* out, std::string* why_not);
-  DeviceArea(tw_group& group, Executor& by);
+  /// `measures`: this rank wants how long runs take; they are measured where all do.
+  static Status agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures,
+                      std::shared_ptr<DeviceArea>* out, std::string* why_not);
+  DeviceArea(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order);
   ~DeviceArea() override;
   DeviceArea(const DeviceArea&) = delete;
   DeviceArea& operator=(const DeviceArea&) = delete;
@@ -45,8 +64,10 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   void unwatch(uint64_t* word) override;
   Status check() override;
   void fail(Status status, const std::string& why) override;
+  Status enter() override { return order_->enter(); }
+  void leave() override { order_->unlock(); }
   Status order(Queue& queue, const tw_queue* of) override;
-  Status mark(Queue& queue) override;
+  Status note(Queue& queue, const tw_queue* of) override;
 
   /// Bytes of a block that LL takes at once.
   uint64_t room() const {
@@ -65,13 +86,16 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   void set_areas(device::Exchange* what) const;
   Status make(uint32_t blocks);
   Status allocate();
-  /// How long runs take here, where costs are measured at all.
+  /// How long runs take here. All ranks take part in all of it, whatever fails on one of them.
   Status measure(AreaCosts* out);
+  struct Measuring;
   struct Timed {
-    bool low_latency = false, reduces = false, symmetric = false;
-    uint64_t bytes = 0;
+    bool low_latency, reduces, symmetric;
+    uint64_t bytes;
+    double* ns;
   };
-  Status time_runs(tw_queue& queue, const Timed& what, double* ns);
+  Status open(Measuring* out);
+  Status add_runs(const Timed& timed, uint64_t room, tw_plan* plan);
 
   tw_group* const group_;  // until end()
   const uint32_t rank_, size_;
@@ -82,10 +106,13 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   std::unique_ptr<tw_window> window_;
   tw_device_window view_{};
   AreaCosts costs_;
-  // Who has the last run; what is known of it
-  const tw_queue* last_queue_ = nullptr;  // may have ended
-  std::unique_ptr<Event> last_event_;
-  std::mutex ordering_, mutex_;
+  // Behind what the next run comes, under order_: what a queue has, which may have ended, or an event
+  enum class Last : uint8_t { nothing, queue, event };
+  Last last_ = Last::nothing;
+  const tw_queue* last_queue_ = nullptr;
+  std::unique_ptr<Event> event_;
+  const std::shared_ptr<EnqueueOrder> order_;
+  std::mutex mutex_;
   Status failed_ = TW_OK;
   std::string why_;
 };

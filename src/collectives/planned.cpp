@@ -207,36 +207,24 @@ constexpr const char* kAnyKernel = "kernel";
 bool names(const tw_collective_options& options, const char* name) {
   return options.algorithm != nullptr && std::strcmp(options.algorithm, name) == 0;
 }
-/// In a plan kernels are asked for by name: they have an order among all of the group, and plans otherwise have none.
-bool names_kernels(const Call& call, const tw_collective_options& options) {
-  const std::span<const Algorithm> all = algorithms_of(call.what.kind);
-  return names(options, kAnyKernel) || std::ranges::any_of(all, [&](const Algorithm& each) {
-           return each.kernels != Kernels::none && names(options, each.name);
-         });
-}
-
 /// Of the group's first collective by kernels: whether all ranks' executors are devices that reach each other.
-Status find_device(Executor& executor, tw_group& group) {
-  Collectives* all = nullptr;
+Status find_device(Executor& executor, Collectives& all) {
   {
-    const Engine::Guard guard(*group.worker.engine);
-    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
-    if (Status s = all->check(); is_error(s)) return s;
+    const Engine::Guard guard(all.engine());
+    if (Status s = all.check(); is_error(s)) return s;
   }
-  return all->device_tried() ? Status{TW_OK} : all->find_device(executor);
+  return all.device_tried() ? Status{TW_OK} : all.find_device(executor);
 }
 
-Status find_device(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options) {
-  Collectives* all = nullptr;
+Status find_device(tw_plan& plan, Collectives& all, Call& call, const tw_collective_options& options) {
   CollectiveTask task;
   {
-    const Engine::Guard guard(*group.worker.engine);
-    if (Status s = Collectives::of(group, &all); is_error(s)) return s;
-    if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
+    const Engine::Guard guard(all.engine());
+    if (Status s = prepare_task(all, call, options, &task); is_error(s)) return s;
   }
   Executor* executor = nullptr;
   if (Status s = plan.executor_for(task.device, &executor); is_error(s)) return s;
-  return find_device(*executor, group);
+  return find_device(*executor, all);
 }
 
 /// The call as one step, where kernels do it.
@@ -290,6 +278,14 @@ uint64_t hash_of(const std::string& text) {
   return hash ^ hash >> 32;
 }
 
+/// What goes by steps comes behind the group's kernels, too.
+Status trigger(tw_plan& plan, tw_queue& queue, DeviceArea* area) {
+  if (area == nullptr || plan.has_kernels()) return plan.trigger(&queue);
+  if (Status s = area->order(*queue.queue, &queue); is_error(s)) return s;
+  if (Status s = plan.trigger(&queue); is_error(s)) return s;
+  return area->note(*queue.queue, &queue);
+}
+
 }  // namespace
 
 tw_collective_options without_any(tw_collective_options options) {
@@ -297,24 +293,41 @@ tw_collective_options without_any(tw_collective_options options) {
   return options;
 }
 
+bool names_kernels(CollectiveKind kind, const tw_collective_options& options) {
+  return names(options, kAnyKernel) || std::ranges::any_of(algorithms_of(kind), [&](const Algorithm& each) {
+           return each.kernels != Kernels::none && names(options, each.name);
+         });
+}
+
 Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, uint32_t* step) {
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (Status s = check_added(plan, group, call, options); is_error(s)) return s;
-  if (!names_kernels(call, options)) return add(plan, group, call, options, nullptr, step);
+  if (!names_kernels(call.what.kind, options)) return add(plan, group, call, options, nullptr, step);
+  Collectives* all = nullptr;
+  if (Status s = enter(group, &all); is_error(s)) return s;
+  const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
   const tw_collective_options chosen = without_any(options);
-  if (Status s = find_device(plan, group, call, chosen); is_error(s)) return s;
+  if (Status s = find_device(plan, *all, call, chosen); is_error(s)) return s;
   bool added = false;
   if (Status s = add_exchange(plan, group, call, chosen, &added, step); is_error(s) || added) return s;
   return add(plan, group, call, chosen, nullptr, step);
 }
 
-Status find_device(tw_queue& queue, tw_group& group, const char* name) {
-  if (group.collectives != nullptr && group.collectives->device_tried()) return TW_OK;
+Status enter(tw_group& group, Collectives** out) {
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    if (Status s = Collectives::of(group, out); is_error(s)) return s;
+  }
+  return (*out)->enqueue_order().enter();
+}
+
+Status find_device(tw_queue& queue, Collectives& all, const char* name) {
+  if (all.device_tried()) return TW_OK;
   if (queue.queue->capture_state() != CaptureState::none)
     return fail(TW_ERR_INVALID,
                 "%s: the group's first collective on a queue cannot be captured: call it once before the capture", name);
-  return find_device(queue.executor, group);
+  return find_device(queue.executor, all);
 }
 
 Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective_options& given) {
@@ -323,7 +336,10 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (options.after_count != 0)
     return fail(TW_ERR_INVALID, "%s: a queue keeps its order by itself: name no after_steps", call.name);
-  if (Status s = find_device(queue, group, call.name); is_error(s)) return s;
+  Collectives* all = nullptr;
+  if (Status s = enter(group, &all); is_error(s)) return s;
+  const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
+  if (Status s = find_device(queue, *all, call.name); is_error(s)) return s;
   std::string key = called_alike(group, call, options);
   const uint64_t first_channel = kOnQueue | channels(hash_of(key));
   key += '\0';
@@ -336,7 +352,6 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
     append(key, counts->offsets);
   }
   tw_plan* plan = nullptr;
-  const std::shared_ptr<DeviceArea>& area = group.collectives->device();
   bool by_kernel = false;
   const auto fill = [&](tw_plan& made) {
     if (Status s = check_added(made, group, call, options); is_error(s)) return s;
@@ -344,10 +359,7 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
     return add(made, group, call, options, &first_channel, nullptr);
   };
   if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
-  if (area != nullptr) {
-    if (Status s = area->order(*queue.queue, &queue); is_error(s)) return s;
-  }
-  return plan->trigger(&queue);
+  return trigger(*plan, queue, all->device().get());
 }
 
 }  // namespace thalweg::impl

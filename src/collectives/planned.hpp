@@ -14,8 +14,12 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
 
 /// Without the algorithm "kernel", which leaves the choice among kernels, or steps, to the costs.
 tw_collective_options without_any(tw_collective_options options);
+/// In a plan kernels are named: they have an order among all of the group, and plans otherwise have none.
+bool names_kernels(CollectiveKind kind, const tw_collective_options& options);
 
+/// The thread's turn to enqueue collectives of the group: TW_ERR_THREAD where another thread has it. Ends by unlock().
+Status enter(tw_group& group, Collectives** out);
 /// Before the group's first collective on a queue: whether these are of devices that reach each other. name: of the call.
-Status find_device(tw_queue& queue, tw_group& group, const char* name);
+Status find_device(tw_queue& queue, Collectives& all, const char* name);
 
 }  // namespace thalweg::impl

@@ -2,6 +2,7 @@
 // A step that is a collective of a group, done by one kernel on each rank's device (devices/program/exchange.hpp).
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,38 @@ class ExchangeArea {
   /// TW_OK, or which rank was lost, or how a run failed: the ranks no longer agree on what the area holds.
   virtual Status check() = 0;
   virtual void fail(Status status, const std::string& why) = 0;
+  /// One thread at a time enqueues a group's kernels: no other order could be the same on all ranks. TW_ERR_THREAD: another one
+  /// does now. The same thread may enter again; it leaves as often.
+  virtual Status enter() = 0;
+  virtual void leave() = 0;
+  // In between:
   /// A group's kernels run one after the other: what `queue` gets from now on comes behind those on other queues. `of`: it is that
-  /// one's, which is known until it ends. Captured ones keep the graph's order.
+  /// one's, which is known until it ends; null: a plan's own. Captured ones keep the graph's order. Makes nothing known: what comes
+  /// next may fail.
   virtual Status order(Queue& queue, const tw_queue* of) = 0;
-  /// What `queue` has by now is to be waited for, also when it has ended meanwhile.
-  virtual Status mark(Queue& queue) = 0;
+  /// A kernel was launched: what other queues get comes behind what `queue` has by now.
+  virtual Status note(Queue& queue, const tw_queue* of) = 0;
+};
+
+/// A thread's turn to enqueue kernels of these groups.
+class EnqueueTurn {
+ public:
+  explicit EnqueueTurn(std::span<ExchangeArea* const> areas) : areas_(areas) {}
+  ~EnqueueTurn() {
+    while (entered_ != 0) areas_[--entered_]->leave();
+  }
+  EnqueueTurn(const EnqueueTurn&) = delete;
+  EnqueueTurn& operator=(const EnqueueTurn&) = delete;
+  [[nodiscard]] Status take() {
+    for (; entered_ < areas_.size(); ++entered_) {
+      if (Status s = areas_[entered_]->enter(); is_error(s)) return s;
+    }
+    return TW_OK;
+  }
+
+ private:
+  const std::span<ExchangeArea* const> areas_;
+  size_t entered_ = 0;
 };
 
 /// As bits of device::Exchange.

@@ -69,6 +69,8 @@ void PlanRuns::count_run() {
 Status tw_plan::trigger(tw_queue* on) {
   if (!prepared_) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
   if (Status s = failure_.any() ? failure_.now() : failure_.check_ranks(); is_error(s)) return s;
+  EnqueueTurn turn(failure_.areas());
+  if (Status s = turn.take(); is_error(s)) return s;
   if (on == nullptr) return runs_.start_by_host();
   if (&on->executor != executor_) {
     return fail(TW_ERR_INVALID, "the plan is run by %s, and this queue belongs to %s", executor_->name().c_str(),
@@ -98,6 +100,13 @@ Status PlanRuns::order(Queue& on, const tw_queue* of) {
   return TW_OK;
 }
 
+Status PlanRuns::note(Queue& on, const tw_queue* of) {
+  for (ExchangeArea* const ranks : failure_.areas()) {
+    if (Status s = ranks->note(on, of); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
 Status PlanRuns::launch(Queue& on, tw_queue* of) {
   if (Status s = order(on, of); is_error(s)) return s;
   waited_ahead_ = program_.has_wait_ahead(of != nullptr ? of->waits : TW_WAITS_AUTO);
@@ -109,18 +118,18 @@ Status PlanRuns::launch(Queue& on, tw_queue* of) {
     if (of == nullptr && tells_over_ && part + 1 == program_.parts())
       program.over = reinterpret_cast<uint64_t>(failure_.over_word());
     const Status status = on.run(program);
-    if (!is_error(status)) continue;
-    if (waited_ahead_ || part != 0) {  // nothing comes behind the kernel that waits, or behind the first programs
-      failure_.fail_step(0, status, "not all kernels of a run could be launched");
-      (void)on.synchronize();
-    }
-    return status;
+    if (is_error(status)) return give_up(on, status, waited_ahead_ || part != 0, "not all kernels of a run could be launched");
   }
-  if (of != nullptr && !of->of_stream) return TW_OK;
-  for (ExchangeArea* const ranks : failure_.areas()) {
-    if (Status s = ranks->mark(on); is_error(s)) return s;
-  }
-  return TW_OK;
+  const Status noted = note(on, of);
+  return is_error(noted) ? give_up(on, noted, true, "its queue broke") : noted;
+}
+
+/// begun: nothing comes behind the kernel that waits, or behind the first programs.
+Status PlanRuns::give_up(Queue& on, Status status, bool begun, const char* why) {
+  if (!begun) return status;
+  failure_.fail_step(0, status, why);
+  (void)on.synchronize();
+  return status;
 }
 
 Status PlanRuns::enqueue(tw_queue& on) {

@@ -70,6 +70,8 @@ class PlanRuns final : public Channel::User {
   /// A run: the kernel that waits ahead, if it is to, and the programs'. of: the queue is its.
   Status launch(Queue& on, tw_queue* of);
   Status order(Queue& on, const tw_queue* of);
+  Status note(Queue& on, const tw_queue* of);
+  Status give_up(Queue& on, Status status, bool begun, const char* why);
   Status part_over(const OwnerWords& words) const;
   void note_moves();  // what each run moves by itself
   void count_run();   // in moved_

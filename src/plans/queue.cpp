@@ -54,7 +54,9 @@ void register_queue(tw_queue* queue) {
 Status come_behind(Queue& queue, const tw_queue* other) {
   const std::lock_guard lock(queues().mutex);
   for (tw_queue* known : queues().all) {
-    if (known != other || known->queue->capture_state() != CaptureState::none) continue;
+    if (known != other) continue;
+    if (known->queue->capture_state() != CaptureState::none)
+      return fail(TW_ERR_BUSY, "the group's last collective is on a queue that is captured now: end that capture first");
     std::unique_ptr<Event> event;
     if (Status s = queue.device()->make_event(&event); is_error(s)) return s;
     if (Status s = known->queue->record(*event); is_error(s)) return s;

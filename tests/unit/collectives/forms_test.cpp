@@ -147,6 +147,14 @@ TEST(CollectivesExplained, OnQueuesAndInPlans) {
     EXPECT_TRUE(has(explain_planned(rank.group, "allreduce", 100), "3 ranks, in a plan\n"));
     EXPECT_TRUE(has(explain_planned(rank.group, "allreduce", 100), "does:\n"));
     EXPECT_FALSE(has(explain(rank.group, "allreduce", 100), "on a queue"));
+    EXPECT_TRUE(has(explain(rank.group, "allreduce", 100), "for queues, and plans that name a kernel, of devices"));
+    const auto planned = [&](const char* algorithm) {
+      CollectiveOptions options;
+      options.algorithm = algorithm;
+      return explain_planned(rank.group, "allreduce", 100, TW_TYPE_INT64, &options);
+    };
+    EXPECT_TRUE(has(planned("kernel"), "chosen: ll, one kernel on each device\n")) << planned("kernel");
+    EXPECT_TRUE(has(planned("simple"), "chosen: simple, one kernel on each device\n")) << planned("simple");
     ASSERT_EQ(queue.synchronize(), TW_OK);
     rank.rank.barrier();
   });
