@@ -154,8 +154,8 @@ TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const
  * collectives keep the order in which they were added, and sends, receives and waits for signals come before or after each of those
  * kernels, by after_steps (tw_plan_prepare: TW_ERR_UNSUPPORTED).
  *
- * Options: flags, commutative, algorithm, after_steps; the plan has the time limit, and tells how a run ended. TW_ERR_UNSUPPORTED:
- * TW_REDUCE_AVERAGE, _SCALED_SUM and _USER, and reductions of FLOAT8 and BOOL. Reductions are done by what runs the plan, in the
+ * Options: flags, commutative, algorithm, after_steps, scale; the plan has the time limit, and tells how a run ended.
+ * TW_ERR_UNSUPPORTED: TW_REDUCE_USER; and TW_REDUCE_AVERAGE, _SCALED_SUM, and reductions of FLOAT8 and BOOL, but by kernels. Reductions are done by what runs the plan, in the
  * order of the call's algorithm: the same bits on the host and on every device. A run that fails fails the plan, not the group: it
  * names the rank that it waited for, and the plans at the other ranks fail in turn.
  *
@@ -210,10 +210,11 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  * One collective, after the queue's earlier work and before its later work: a plan that the queue keeps for these arguments. The
  * first call with a buffer prepares it (milliseconds; refused while the queue is captured), and progresses the group's worker
  * meanwhile; later ones cost about one launch. A group's are called in the same order on all ranks, on one queue, or on queues that
- * are ordered: those that are alike share their channels (TW_ERR_BUSY). Options: as in plans, without after_steps.
+ * are ordered: those that are alike share their channels (TW_ERR_BUSY); by one thread at a time (TW_ERR_THREAD: another one is in
+ * such a call, and nothing was enqueued). Options: as in plans, without after_steps.
  *
- * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective whose ranks have
- * blocks of the same length is one kernel on each device: algorithm "ll" (low latency), "simple" or, of broadcasts, "two_phases",
+ * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective is one kernel on
+ * each device: algorithm "ll" (low latency; of equal blocks), "simple" or, of broadcasts, "two_phases",
  * chosen by what the group measures then. Where the buffers lie in windows of the group (tw_group_window) on all ranks, kernels may
  * also use other ranks' buffers themselves ("symmetric"): of a broadcast, an allgather and an alltoall that is the receiving buffer,
  * of a reduction the one with the operands, of an allreduce both. Each buffer lies in the same window on all ranks, at any offset; an

@@ -105,7 +105,7 @@ TW_CHECKED tw_status tw_plan_copy(tw_plan *plan, void *to, const void *from, siz
 /** Types of elements. Those of 16 bits are accumulated in 32 bits and rounded once, to nearest, ties to even. So are those of 8 bits,
  *  in the formats of the Open Compute Project (OFP8): what is too large becomes the largest finite number, an infinity stays one
  *  (E4M3 has none: NaN). A BOOL is a byte, false where it is 0; AND, OR and XOR are the logical ones, and give 0 or 1. FLOAT8 and BOOL:
- *  of collectives (collectives.h) only; reductions of them are in host memory. */
+ *  of collectives (collectives.h) only; reductions of them are in host memory, or by kernels on queues. */
 enum {
   TW_TYPE_FLOAT16,
   TW_TYPE_BFLOAT16,

@@ -345,9 +345,11 @@ constexpr const char* kOnQueue =
     "with a buffer prepares it, together with the other ranks; group and buffers are kept by the queue. What fails later is "
     "raised "
     "by\n"
-    "queue.check(). No \"average\", \"scaled_sum\" or function of Python's. Streams of arrays are not waited for. Raises "
-    "Unsupported for\n"
-    "memory that the queue's device does not reach, TimedOut, BusyError.";
+    "queue.check(). No function of Python's; \"average\", \"scaled_sum\", and reductions of float8 and bool by kernels alone. "
+    "Streams of\n"
+    "arrays are not waited for. Raises Unsupported for memory that the queue's device does not reach, TimedOut, BusyError; "
+    "ThreadError\n"
+    "while another thread is in such a call of the group.";
 constexpr const char* kCountedOnQueue =
     "Rank to rank, as many rows as counts say that the queue's device reads: the dispatch and the combine of a mixture of "
     "experts,\n"
@@ -365,9 +367,9 @@ constexpr const char* kInPlan =
     "Group's method of that name (reduce_to_root: reduce) as a part of the plan; returns the number of a step that ends when "
     "this "
     "rank's\n"
-    "part is over. All ranks add a group's collectives to plans in the same order. No \"average\", \"scaled_sum\" or function "
-    "of "
-    "Python's.";
+    "part is over. All ranks add a group's collectives to plans in the same order. No function of Python's; "
+    "\"average\",\n"
+    "\"scaled_sum\", and reductions of float8 and bool by kernels alone.";
 
 constexpr const char* kAllreduce =
     "Collective: recv becomes the reduction of all ranks' send, with the same bits on all; recv None: it replaces send. "
@@ -477,8 +479,8 @@ void add_collectives(nb::handle group) {
 void add_queue_collectives(nb::module_& m) {
   static FastMethods functions;
   for (const Described& one : kCollectives)
-    functions.add(std::string(one.planned) + "_on", one.functions[2], "$module", parameters_of(one, "queue, group, /, ", ""),
-                  kOnQueue);
+    functions.add(std::string(one.planned) + "_on", one.functions[2], "$module",
+                  parameters_of(one, "queue, group, /, ", one.reduces ? ", scale=None" : ""), kOnQueue);
   functions.add(
       "alltoallv_counted_on", &as<alltoallv_counted, Form::queue>, "$module",
       "queue, group, /, send, send_counts, recv, recv_counts, *, send_offsets=None, recv_offsets=None, row_bytes=None, "
@@ -490,7 +492,8 @@ void add_queue_collectives(nb::module_& m) {
 void add_planned_collectives(nb::handle plan) {
   static FastMethods methods;
   for (const Described& one : kCollectives)
-    methods.add(one.planned, one.functions[3], "$self", parameters_of(one, "group, /, ", ", after=()"), kInPlan);
+    methods.add(one.planned, one.functions[3], "$self",
+                parameters_of(one, "group, /, ", one.reduces ? ", scale=None, after=()" : ", after=()"), kInPlan);
   methods.add_to(plan);
 }
 

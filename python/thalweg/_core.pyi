@@ -82,6 +82,7 @@ def reduce_to_root_on(
     dtype: Any = None,
     repeatable: bool = False,
     algorithm: str | None = None,
+    scale: float | None = None,
 ) -> None: ...
 def allreduce_on(
     queue: Queue,
@@ -94,6 +95,7 @@ def allreduce_on(
     dtype: Any = None,
     repeatable: bool = False,
     algorithm: str | None = None,
+    scale: float | None = None,
 ) -> None: ...
 def reduce_scatter_on(
     queue: Queue,
@@ -106,6 +108,7 @@ def reduce_scatter_on(
     dtype: Any = None,
     repeatable: bool = False,
     algorithm: str | None = None,
+    scale: float | None = None,
 ) -> None: ...
 def reduce_scatterv_on(
     queue: Queue,
@@ -119,6 +122,7 @@ def reduce_scatterv_on(
     dtype: Any = None,
     repeatable: bool = False,
     algorithm: str | None = None,
+    scale: float | None = None,
 ) -> None: ...
 def allgather_on(
     queue: Queue, group: Group, /, send: _Buffer | None, recv: _Buffer, *, dtype: Any = None, algorithm: str | None = None
@@ -225,6 +229,7 @@ def scan_on(
     dtype: Any = None,
     repeatable: bool = False,
     algorithm: str | None = None,
+    scale: float | None = None,
 ) -> None: ...
 def exclusive_scan_on(
     queue: Queue,
@@ -237,6 +242,7 @@ def exclusive_scan_on(
     dtype: Any = None,
     repeatable: bool = False,
     algorithm: str | None = None,
+    scale: float | None = None,
 ) -> None: ...
 def stream_check(stream: _Stream) -> None: ...
 def bind_send(peer: Endpoint, channel: int = 0, *, place: str | None = None, timeout: float | None = None) -> ChannelEnd: ...
@@ -1253,6 +1259,7 @@ class Plan(_Closing):
         dtype: Any = None,
         repeatable: bool = False,
         algorithm: str | None = None,
+        scale: float | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def allreduce(
@@ -1266,6 +1273,7 @@ class Plan(_Closing):
         dtype: Any = None,
         repeatable: bool = False,
         algorithm: str | None = None,
+        scale: float | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def reduce_scatter(
@@ -1279,6 +1287,7 @@ class Plan(_Closing):
         dtype: Any = None,
         repeatable: bool = False,
         algorithm: str | None = None,
+        scale: float | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def reduce_scatterv(
@@ -1293,6 +1302,7 @@ class Plan(_Closing):
         dtype: Any = None,
         repeatable: bool = False,
         algorithm: str | None = None,
+        scale: float | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def allgather(
@@ -1408,6 +1418,7 @@ class Plan(_Closing):
         dtype: Any = None,
         repeatable: bool = False,
         algorithm: str | None = None,
+        scale: float | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def exclusive_scan(
@@ -1421,6 +1432,7 @@ class Plan(_Closing):
         dtype: Any = None,
         repeatable: bool = False,
         algorithm: str | None = None,
+        scale: float | None = None,
         after: Iterable[int] = (),
     ) -> int: ...
     def atomic(

@@ -39,12 +39,14 @@ const char* shared_any_order(const Collective& c) {
 }
 
 const char* kernels(const Collective& c) {
-  if (c.kernel_room == 0) return "for queues, and plans that name a kernel, of devices that all reach each other's memory";
-  return c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root ? "needs blocks of the same length" : nullptr;
+  return c.kernel_room == 0 ? "for queues, and plans that name a kernel, of devices that all reach each other's memory"
+                            : nullptr;
 }
 const char* short_kernels(const Collective& c) {
   const char* why_not = kernels(c);
-  return why_not == nullptr && c.bytes() > c.kernel_room ? "for shorter blocks" : why_not;
+  if (why_not != nullptr) return why_not;
+  if (c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root) return "needs blocks of the same length";
+  return c.bytes() > c.kernel_room ? "for shorter blocks" : nullptr;
 }
 const char* kernels_of_three(const Collective& c) {
   const char* why_not = kernels(c);

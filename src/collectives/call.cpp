@@ -46,7 +46,12 @@ Status place_task(const Call& call, CollectiveTask* task) {
   if (apart)
     return fail(TW_ERR_UNSUPPORTED, "%s: one buffer is a device's, and the other one is not: copy one to where the other is",
                 call.name);
-  return check_device_operation(task->operation);
+  return TW_OK;
+}
+
+/// Where a device combines elements by programs, not by a kernel of all ranks.
+Status check_combined(const Call& call, const CollectiveTask& task) {
+  return call.reduces && task.device != nullptr ? check_device_operation(task.operation) : Status{TW_OK};
 }
 
 void describe(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
@@ -103,6 +108,7 @@ Status prepare_task(Collectives& all, Call& call, const tw_collective_options& o
 
 Status resolve_planned(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   if (Status s = prepare_task(all, call, options, task); is_error(s)) return s;
+  if (Status s = check_combined(call, *task); is_error(s)) return s;
   call.what.chunk = planned_chunk(call.what);
   return all.schedules().find(call.what, options.algorithm, &task->schedule);
 }
@@ -204,6 +210,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
     if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
+    if (Status s = check_combined(call, task); is_error(s)) return s;
   }
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;

@@ -63,7 +63,9 @@ uint64_t planned_chunk(const Collective& what);
 Status agree_on_windows(tw_group& group, Call& call, const tw_collective_options& options);
 /// Where kernels of all ranks do it: what the step of a plan needs. *out stays null: resolve_planned() it. (device_exchange.cpp)
 Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options,
-                        std::shared_ptr<const ExchangeStep>* out);
+                        std::shared_ptr<ExchangeStep>* out);
+/// Then, under no lock: counts of several lengths go where the device reads them.
+Status place_counts(ExchangeStep& step);
 /// What depends on the buffers and the rank. Under the engine's lock.
 Status prepare_task(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task);
 

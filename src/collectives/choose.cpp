@@ -9,8 +9,7 @@ namespace {
 /// A later one of the table, which does more for the same, has to be that much faster: predictions are not that good.
 constexpr double kFaster = 0.97;
 
-/// Where kernels do it, what takes steps of a plan is not looked at. Repeatable reductions, and blocks of several lengths, are not
-/// the kernels'.
+/// Where kernels do it, what takes steps of a plan is not looked at. Repeatable reductions are not the kernels'.
 bool kernels_do_it(const Algorithm& algorithm, const Collective& c) {
   const auto is_kernel = [&](const Algorithm& each) { return each.kernels != Kernels::none && each.applies(c); };
   return algorithm.kernels == Kernels::none && std::ranges::any_of(algorithms_of(c.kind), is_kernel);

@@ -72,9 +72,13 @@ std::shared_ptr<const ExchangeStep> step_of(const CountedCall& call, const std::
   made->what.input = reinterpret_cast<uint64_t>(call.send);
   made->what.output = reinterpret_cast<uint64_t>(call.recv);
   made->what.bytes = made->input_bytes;
-  made->counts = {words(call.send_counts),  words(call.send_offsets), reinterpret_cast<device::u64*>(call.recv_counts),
-                  words(call.recv_offsets), call.row_bytes,           call.send_capacity,
-                  call.recv_capacity};
+  made->counts.send_counts = words(call.send_counts);
+  made->counts.send_offsets = words(call.send_offsets);
+  made->counts.recv_counts = reinterpret_cast<device::u64*>(call.recv_counts);
+  made->counts.recv_offsets = words(call.recv_offsets);
+  made->counts.row_bytes = call.row_bytes;
+  made->counts.send_capacity = call.send_capacity;
+  made->counts.recv_capacity = call.recv_capacity;
   area->fill_counted(made.get());
   made->area = area;
   return made;

@@ -60,6 +60,7 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
 
   std::string place() const { return executor_.name(); }
   Device& device() const override { return *executor_.device(); }
+  Executor& executor() const { return executor_; }
   void watch(uint64_t* word) override;
   void unwatch(uint64_t* word) override;
   Status check() override;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a call to what one kernel on each rank's device does (devices/program/exchange.hpp).
+#include <thalweg/device/reduce.hpp>
+
 #include <algorithm>
 
 #include "collectives/call.hpp"
@@ -55,6 +57,13 @@ void lay_out(const Collective& c, device::Exchange* x) {
   x->output_stride = to_each ? x->bytes : 0;
 }
 
+bool has_lengths(const Call& call) { return call.what.counts_at_root || call.sent.given() || call.received.given(); }
+
+/// Of kernels of their own.
+bool is_rare(const Call& call, const Operation& operation) {
+  return call.reduces && (scales(operation) || call.type >= static_cast<uint32_t>(device::ElementType::count_));
+}
+
 /// Which buffers of all ranks kernels use by themselves where they lie in windows.
 struct Symmetric {
   uint64_t input = 0, output = 0;  // bytes; 0: not that buffer
@@ -87,8 +96,10 @@ struct InWindows {
   }
 };
 /// *out: nothing where a buffer lies in none.
-void find_windows(WindowList& windows, const Collective& c, const Bound& bound, InWindows* out) {
-  const Symmetric wanted = symmetric_of(c);
+void find_windows(WindowList& windows, const Call& call, const CollectiveTask& task, InWindows* out) {
+  const Bound& bound = task.bound;
+  if (has_lengths(call) || is_rare(call, task.operation)) return;
+  const Symmetric wanted = symmetric_of(call.what);
   if (wanted.input != 0) out->input = windows.find(reinterpret_cast<uint64_t>(bound.input.address), wanted.input);
   if (wanted.output != 0) out->output = windows.find(reinterpret_cast<uint64_t>(bound.output.address), wanted.output);
   if ((wanted.input != 0 && out->input == nullptr) || (wanted.output != 0 && out->output == nullptr)) *out = {};
@@ -113,11 +124,108 @@ void use_window(const WindowList::One& one, const DeviceArea& area, uint64_t add
   out->windows.push_back(one.window->alive);
 }
 
+void use_windows(const InWindows& in, const DeviceArea& area, ExchangeStep* out) {
+  device::Exchange& x = out->what;
+  x.symmetric = 1;
+  if (in.input != nullptr) use_window(*in.input, area, x.input, &x.inputs, &x.input_place, out);
+  if (in.output != nullptr) use_window(*in.output, area, x.output, &x.outputs, &x.output_place, out);
+}
+
 /// In two phases: the root of a broadcast has no slice.
 void cut_slices(const Collective& c, device::Exchange* x) {
   const bool all = c.kind != CollectiveKind::broadcast;
   x->slices = all ? c.size : c.size - 1;
   x->unsliced = all ? c.size : c.root;
+}
+
+// ------------------------------------------------------------------------------------------------ blocks of several lengths
+
+/// Of one side: elements, and where they begin, by rank.
+struct Lengths {
+  explicit Lengths(uint32_t size) : counts(size, 0), offsets(size, 0) {}
+  std::vector<uint64_t> counts, offsets;
+  /// An empty block may be said to begin anywhere.
+  void take(const Counts& given) {
+    counts = given.counts;
+    for (size_t i = 0; i < counts.size(); ++i) offsets[i] = counts[i] != 0 ? given.offsets[i] : 0;
+  }
+  uint64_t extent() const {
+    uint64_t end = 0;
+    for (size_t i = 0; i < counts.size(); ++i) end = std::max(end, counts[i] != 0 ? offsets[i] + counts[i] : 0);
+    return end;
+  }
+};
+
+/// What goes from this rank to each, and comes from there. own: elements of this rank's block, where one rank has all counts.
+void name_lengths(const Collective& c, const Call& call, uint64_t own, Lengths* to, Lengths* from) {
+  const bool is_root = c.rank == c.root;
+  switch (c.kind) {
+    case CollectiveKind::allgather:
+      std::fill(to->counts.begin(), to->counts.end(), call.received.counts[c.rank]);
+      from->take(call.received);
+      return;
+    case CollectiveKind::gather:
+      if (is_root) from->take(call.received);
+      to->counts[c.root] = is_root ? call.received.counts[c.rank] : own;
+      return;
+    case CollectiveKind::scatter:
+      if (is_root) to->take(call.sent);
+      from->counts[c.root] = is_root ? call.sent.counts[c.rank] : own;
+      return;
+    default:
+      to->take(call.sent);
+      from->take(call.received);
+  }
+}
+
+/// Rows of a table: counts and offsets of what is sent, of what is received.
+void count_blocks(const Collective& c, const Call& call, uint64_t own, ExchangeStep* out, Executor& by) {
+  Lengths to(c.size), from(c.size);
+  name_lengths(c, call, own, &to, &from);
+  std::vector<uint64_t> words;
+  for (const auto* row : {&to.counts, &to.offsets, &from.counts, &from.offsets})
+    words.insert(words.end(), row->begin(), row->end());
+  out->table = std::make_shared<ExchangeTable>(by, std::move(words));
+  device::ExchangeCounts& counts = out->counts;
+  counts.row_bytes = c.element;
+  counts.send_capacity = to.extent();
+  counts.recv_capacity = from.extent();
+  out->input_bytes = counts.send_capacity * c.element;
+  out->output_bytes = counts.recv_capacity * c.element;
+  out->what.bytes = out->input_bytes;
+}
+
+/// Of a reduce-scatter: where each rank's block is in the input.
+void part_blocks(const Collective& c, const Counts& given, ExchangeStep* out, Executor& by) {
+  std::vector<uint64_t> words;
+  for (uint32_t i = 0; i < c.size; ++i) {
+    words.push_back(given.offsets[i] * c.element);
+    words.push_back(given.counts[i] * c.element);
+  }
+  out->table = std::make_shared<ExchangeTable>(by, std::move(words));
+  out->what.any = 1;
+  out->input_bytes = given.extent() * c.element;
+  out->output_bytes = given.counts[c.rank] * c.element;
+  out->apart = c.in_place;
+}
+
+/// What is the same of all blocks; of a reduction of several lengths, as if all were as long as the longest.
+void fill_equal(const Collective& c, const Call& call, Kernels kernels, const Operation& operation, ExchangeStep* out) {
+  device::Exchange& x = out->what;
+  name_peers(c, &x);
+  lay_out(c, &x);
+  x.low_latency = kernels == Kernels::ll ? 1 : 0;
+  const bool sliced = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::broadcast && c.size > 2);
+  if (kernels == Kernels::two_phases || (kernels == Kernels::symmetric && sliced)) cut_slices(c, &x);
+  x.reduces = call.reduces ? 1 : 0;
+  x.type = call.type;
+  x.op = step_op(call.op);
+  x.scales = call.reduces && scales(operation) ? 1 : 0;
+  x.factor = scale_factor(operation, c.size);
+  x.any = is_rare(call, operation) ? 1 : 0;
+  const bool reads = (x.sends | (x.takes & rank_bit(c.rank))) != 0;
+  out->input_bytes = reads ? x.bytes * (x.input_stride != 0 ? c.size : 1) : 0;
+  out->output_bytes = x.takes != 0 ? x.bytes * (x.output_stride != 0 ? c.size : 1) : 0;
 }
 
 }  // namespace
@@ -130,21 +238,22 @@ Status agree_on_windows(tw_group& group, Call& call, const tw_collective_options
     const Engine::Guard guard(*group.worker.engine);
     CollectiveTask task;
     if (Status s = prepare_task(*group.collectives, call, options, &task); is_error(s)) return s;
-    find_windows(group.windows, call.what, task.bound, &found);
+    find_windows(group.windows, call, task, &found);
   }
   if (Status s = agree_on(group, found.input, area); is_error(s)) return s;
   return agree_on(group, found.output, area);
 }
 
 Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options,
-                        std::shared_ptr<const ExchangeStep>* out) {
+                        std::shared_ptr<ExchangeStep>* out) {
   if (all.device() == nullptr) return TW_OK;
   DeviceArea& area = *all.device();
   CollectiveTask task;
+  const uint64_t own = call.what.count;  // where one rank has all counts
   if (Status s = prepare_task(all, call, options, &task); is_error(s)) return s;
   call.what.kernel_room = area.room();
   InWindows in;
-  find_windows(all.group().windows, call.what, task.bound, &in);
+  find_windows(all.group().windows, call, task, &in);
   call.what.symmetric = in.all_reach() || call.what.bytes() == 0;
   Kernels kernels = Kernels::none;
   const Status chosen = all.schedules().choose_kernels(call.what, options.algorithm, &kernels);
@@ -156,27 +265,36 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
     kernels = Kernels::ll;  // Simple has no flags where it has no bytes, and ranks would not wait for each other
   auto made = std::make_shared<ExchangeStep>();
   device::Exchange& x = made->what;
-  name_peers(what, &x);
-  lay_out(what, &x);
-  x.low_latency = kernels == Kernels::ll ? 1 : 0;
-  const bool sliced = what.kind == CollectiveKind::allreduce || (what.kind == CollectiveKind::broadcast && what.size > 2);
-  if (kernels == Kernels::two_phases || (kernels == Kernels::symmetric && sliced)) cut_slices(what, &x);
-  x.reduces = call.reduces ? 1 : 0;
-  x.type = call.type;
-  x.op = call.op;
   x.input = reinterpret_cast<uint64_t>(task.bound.input.address);
   x.output = reinterpret_cast<uint64_t>(task.bound.output.address);
-  if (kernels == Kernels::symmetric) {
-    x.symmetric = 1;
-    if (in.input != nullptr) use_window(*in.input, area, x.input, &x.inputs, &x.input_place, made.get());
-    if (in.output != nullptr) use_window(*in.output, area, x.output, &x.outputs, &x.output_place, made.get());
-  }
-  const bool reads = (x.sends | (x.takes & rank_bit(what.rank))) != 0;
-  made->input_bytes = reads ? x.bytes * (x.input_stride != 0 ? what.size : 1) : 0;
-  made->output_bytes = x.takes != 0 ? x.bytes * (x.output_stride != 0 ? what.size : 1) : 0;
-  area.fill(call.rooted, made.get());
   made->area = all.device();
+  const bool lengths = has_lengths(call) && (!call.reduces || what.bytes() != 0);
+  if (lengths && !call.reduces) {
+    count_blocks(what, call, own, made.get(), area.executor());
+    area.fill_counted(made.get());
+  } else {
+    fill_equal(what, call, kernels, task.operation, made.get());
+    if (lengths) part_blocks(what, call.received, made.get(), area.executor());
+    if (kernels == Kernels::symmetric) use_windows(in, area, made.get());
+    area.fill(call.rooted, made.get());
+  }
   *out = std::move(made);
+  return TW_OK;
+}
+
+Status place_counts(ExchangeStep& step) {
+  if (step.table == nullptr) return TW_OK;
+  if (Status s = step.table->place(); is_error(s)) return s;
+  const ExchangeTable& table = *step.table;
+  const size_t ranks = step.what.size;
+  if (step.what.any != 0) {
+    step.what.parts = table.at(0);
+    return TW_OK;
+  }
+  step.counts.send_counts = table.at(0);
+  step.counts.send_offsets = table.at(ranks);
+  step.counts.expected = table.at(2 * ranks);
+  step.counts.recv_offsets = table.at(3 * ranks);
   return TW_OK;
 }
 

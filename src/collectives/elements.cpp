@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "collectives/element_loops.hpp"
-#include "collectives/float8.hpp"
+#include "devices/program/exchange_fold.hpp"
 #include "devices/program/reduce_host.hpp"
 
 namespace thalweg::impl {
@@ -23,30 +24,24 @@ constexpr TypeFacts kTypes[] = {{"float16", 2, true}, {"bfloat16", 2, true},    
                                 {"int8", 1, false},   {"int16", 2, false},      {"int32", 4, false},      {"int64", 8, false},
                                 {"uint8", 1, false},  {"float8_e4m3", 1, true}, {"float8_e5m2", 1, true}, {"bool", 1, false}};
 constexpr uint32_t kTypeCount = sizeof kTypes / sizeof kTypes[0];
+static_assert(TW_TYPE_FLOAT8_E4M3 == device::AnyElements::kE4m3 && TW_TYPE_FLOAT8_E5M2 == device::AnyElements::kE5m2 &&
+              TW_TYPE_BOOL == device::AnyElements::kTruth);
 static_assert(TW_TYPE_BOOL + 1 == kTypeCount && TW_TYPE_UINT8 + 1 == static_cast<int>(ElementType::count_));
 
 bool bitwise(uint32_t op) { return op == TW_REDUCE_AND || op == TW_REDUCE_OR || op == TW_REDUCE_XOR; }
 
 template <class Element>
-void reduce_small(ReduceOp op, uint64_t to, std::span<const uint64_t> sources, uint64_t count) {
+void reduce_small(uint32_t op, uint64_t to, std::span<const uint64_t> sources, uint64_t count) {
   const device::Reduction what{ElementType::uint8,
-                               op,
+                               static_cast<ReduceOp>(op),
                                static_cast<device::u32>(sources.size()),
                                false,
                                to,
                                reinterpret_cast<const device::u64*>(sources.data())};
-  device::reduce_type<Element>(device::DirectMachine(), 0, 1, what, {0, count});
-}
-
-void reduce_truths(uint32_t op, std::byte* to, std::span<const uint64_t> sources, uint64_t count) {
-  const auto at = [&](size_t source, uint64_t i) { return reinterpret_cast<const uint8_t*>(sources[source])[i] != 0; };
-  for (uint64_t i = 0; i < count; ++i) {
-    bool truth = at(0, i);
-    for (size_t s = 1; s < sources.size(); ++s) {
-      const bool next = at(s, i);
-      truth = op == TW_REDUCE_AND ? truth && next : op == TW_REDUCE_OR ? truth || next : truth != next;
-    }
-    to[i] = std::byte{truth};
+  if constexpr (std::is_floating_point_v<typename Element::Accumulated>) {
+    device::reduce_type<Element>(device::DirectMachine(), 0, 1, what, {0, count});
+  } else {
+    device::reduce_bits<Element>(device::DirectMachine(), 0, 1, what, {0, count});
   }
 }
 
@@ -78,18 +73,10 @@ void reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64
   if (sum != to) std::memcpy(to, sum, bytes);
 }
 
-template <class Element, class Factor>
-void scale_floats(std::byte* at, uint64_t count, Factor factor) {
+template <class Element>
+void scale_all(const device::Scale& by, std::byte* at, uint64_t count) {
   auto* const elements = reinterpret_cast<typename Element::Stored*>(at);
-  for (uint64_t i = 0; i < count; ++i)
-    elements[i] = Element::narrow(static_cast<typename Element::Accumulated>(Element::widen(elements[i]) * factor));
-}
-
-template <class Integer>
-void divide(std::byte* at, uint64_t count, uint32_t size) {
-  auto* const elements = reinterpret_cast<Integer*>(at);
-  for (uint64_t i = 0; i < count; ++i)
-    elements[i] = static_cast<Integer>(static_cast<int64_t>(elements[i]) / static_cast<int64_t>(size));
+  for (uint64_t i = 0; i < count; ++i) elements[i] = by.of<Element>(elements[i]);
 }
 
 }  // namespace
@@ -123,39 +110,41 @@ void reduce_host(const Operation& what, std::byte* to, std::span<const uint64_t>
   if (what.op == TW_REDUCE_USER) return reduce_by_user(what, to, sources, count, room);
   const uint32_t op = step_op(what.op);
   const auto target = reinterpret_cast<uint64_t>(to);
-  if (what.type == TW_TYPE_BOOL) return reduce_truths(op, to, sources, count);
-  if (what.type == TW_TYPE_FLOAT8_E4M3) return reduce_small<E4M3>(static_cast<ReduceOp>(op), target, sources, count);
-  if (what.type == TW_TYPE_FLOAT8_E5M2) return reduce_small<E5M2>(static_cast<ReduceOp>(op), target, sources, count);
+  if (what.type == TW_TYPE_BOOL) return reduce_small<device::Truth>(op, target, sources, count);
+  if (what.type == TW_TYPE_FLOAT8_E4M3) return reduce_small<device::E4M3>(op, target, sources, count);
+  if (what.type == TW_TYPE_FLOAT8_E5M2) return reduce_small<device::E5M2>(op, target, sources, count);
   if (reduce_few(what.type, op, to, sources, count)) return;
   const bool halves = what.type == TW_TYPE_FLOAT16 && op == TW_REDUCE_SUM;
   reduce_from(halves ? reduce_halves(to, sources, count) : 0, what, op, target, sources, count);
 }
 
+double scale_factor(const Operation& what, uint32_t size) { return what.op == TW_REDUCE_AVERAGE ? 1.0 / size : what.scale; }
+
 void scale_host(const Operation& what, std::byte* at, uint64_t count, uint32_t size) {
-  const double factor = what.op == TW_REDUCE_AVERAGE ? 1.0 / size : what.scale;
+  const device::Scale by{scale_factor(what, size), size};
   switch (what.type) {
     case TW_TYPE_FLOAT16:
-      return scale_floats<device::Half>(at, count, static_cast<float>(factor));
+      return scale_all<device::Half>(by, at, count);
     case TW_TYPE_BFLOAT16:
-      return scale_floats<device::Brain>(at, count, static_cast<float>(factor));
+      return scale_all<device::Brain>(by, at, count);
     case TW_TYPE_FLOAT32:
-      return scale_floats<device::Plain<float>>(at, count, static_cast<float>(factor));
+      return scale_all<device::Plain<float>>(by, at, count);
     case TW_TYPE_FLOAT64:
-      return scale_floats<device::Plain<double>>(at, count, factor);
+      return scale_all<device::Plain<double>>(by, at, count);
     case TW_TYPE_FLOAT8_E4M3:
-      return scale_floats<E4M3>(at, count, static_cast<float>(factor));
+      return scale_all<device::E4M3>(by, at, count);
     case TW_TYPE_FLOAT8_E5M2:
-      return scale_floats<E5M2>(at, count, static_cast<float>(factor));
+      return scale_all<device::E5M2>(by, at, count);
     case TW_TYPE_INT8:
-      return divide<int8_t>(at, count, size);
+      return scale_all<device::Plain<signed char>>(by, at, count);
     case TW_TYPE_INT16:
-      return divide<int16_t>(at, count, size);
+      return scale_all<device::Plain<short>>(by, at, count);
     case TW_TYPE_INT32:
-      return divide<int32_t>(at, count, size);
+      return scale_all<device::Plain<int>>(by, at, count);
     case TW_TYPE_INT64:
-      return divide<int64_t>(at, count, size);
+      return scale_all<device::Plain<device::i64>>(by, at, count);
     default:
-      return divide<uint8_t>(at, count, size);
+      return scale_all<device::Plain<unsigned char>>(by, at, count);
   }
 }
 

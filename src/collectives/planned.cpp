@@ -40,11 +40,19 @@ Status check_planned(const Call& call, const tw_collective_options& options) {
     return fail(TW_ERR_UNSUPPORTED,
                 "%s: a function of the caller's is called from progress, which plans do not need: use %s itself", call.name,
                 call.name);
+  return TW_OK;
+}
+
+/// Where no kernel does it.
+Status check_steps(const Call& call) {
+  if (!call.reduces) return TW_OK;
   if (call.op == TW_REDUCE_AVERAGE || call.op == TW_REDUCE_SCALED_SUM)
-    return fail(TW_ERR_UNSUPPORTED, "%s: plans do not scale sums: use TW_REDUCE_SUM and scale the result, or %s itself",
+    return fail(TW_ERR_UNSUPPORTED,
+                "%s: kernels scale sums, and steps of plans do not: use TW_REDUCE_SUM and scale the result, or %s itself",
                 call.name, call.name);
   if (call.type > TW_TYPE_UINT8)
-    return fail(TW_ERR_UNSUPPORTED, "%s: plans do not combine elements of %s: use %s itself, with host memory", call.name,
+    return fail(TW_ERR_UNSUPPORTED,
+                "%s: kernels combine elements of %s, and steps of plans do not: use %s itself, with host memory", call.name,
                 type_name(call.type), call.name);
   return TW_OK;
 }
@@ -186,6 +194,7 @@ Status check_added(const tw_plan& plan, const tw_group& group, const Call& call,
 
 Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, const uint64_t* first_channel,
            uint32_t* step) {
+  if (Status s = check_steps(call); is_error(s)) return s;
   Collectives* all = nullptr;
   CollectiveTask task;
   {
@@ -227,10 +236,39 @@ Status find_device(tw_plan& plan, Collectives& all, Call& call, const tw_collect
   return find_device(*executor, all);
 }
 
+/// Its result goes to scratch memory first, where its output lies in what other ranks' blocks still come from.
+Status add_steps(tw_plan& plan, const char* name, Executor& by, std::shared_ptr<ExchangeStep> exchange,
+                 const tw_collective_options& options, uint32_t* step) {
+  const uint64_t output = exchange->what.output, bytes = exchange->output_bytes;
+  const bool copies = exchange->apart && bytes != 0;
+  uint64_t scratch = 0;
+  if (copies) {
+    if (Status s = plan.take_scratch(by, bytes, &scratch); is_error(s)) return s;
+    exchange->what.output = scratch;
+  }
+  tw_op_options order = kOpDefaults;
+  order.after_steps = options.after_steps;
+  order.after_count = options.after_count;
+  uint32_t number = 0;
+  if (Status s = plan.add(exchange_step(name, std::move(exchange)), order, &number); is_error(s)) return s;
+  if (copies) {
+    const uint32_t kernel = number;
+    order.after_steps = &kernel;
+    order.after_count = 1;
+    PlanStep copy;
+    copy.of = name;
+    const auto* const result = reinterpret_cast<const void*>(scratch);
+    if (Status s = copy_step(reinterpret_cast<void*>(output), result, bytes, &copy); is_error(s)) return s;
+    if (Status s = plan.add(std::move(copy), order, &number); is_error(s)) return s;
+  }
+  if (step != nullptr) *step = number;
+  return TW_OK;
+}
+
 /// The call as one step, where kernels do it.
 Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added,
                     uint32_t* step) {
-  std::shared_ptr<const ExchangeStep> exchange;
+  std::shared_ptr<ExchangeStep> exchange;
   if (Status s = agree_on_windows(group, call, options); is_error(s)) return s;
   {
     const Engine::Guard guard(*group.worker.engine);
@@ -239,10 +277,11 @@ Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collect
   }
   *added = exchange != nullptr;
   if (exchange == nullptr) return TW_OK;
-  tw_op_options order = kOpDefaults;
-  order.after_steps = options.after_steps;
-  order.after_count = options.after_count;
-  return plan.add(exchange_step(call.name, std::move(exchange)), order, step);
+  if (Status s = place_counts(*exchange); is_error(s)) return s;
+  const uint32_t before = plan.step_count();
+  const Status status = add_steps(plan, call.name, group.collectives->device()->executor(), std::move(exchange), options, step);
+  if (is_error(status)) plan.drop_steps(before);
+  return status;
 }
 
 // ------------------------------------------------------------------------------------------------ kept by a queue
@@ -344,6 +383,7 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   const uint64_t first_channel = kOnQueue | channels(hash_of(key));
   key += '\0';
   append(key, call.what.count);
+  append(key, options.scale);
   append(key, call.send.address);
   append(key, call.recv.address);
   append(key, group.windows.version());

@@ -4,10 +4,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
 #include "devices/program/exchange_counted.hpp"
+#include "plans/executor.hpp"
 
 struct tw_queue;
 
@@ -65,10 +67,35 @@ class EnqueueTurn {
 constexpr uint64_t rank_bit(uint32_t rank) { return uint64_t{1} << rank; }
 constexpr uint64_t first_ranks(uint32_t count) { return count == 64 ? ~uint64_t{0} : rank_bit(count) - 1; }
 
+/// Counts and places that the host knows, in the executor's memory.
+class ExchangeTable {
+ public:
+  ExchangeTable(Executor& by, std::vector<uint64_t> words) : by_(by), words_(std::move(words)) {}
+  ~ExchangeTable() {
+    if (address_ != 0) by_.own().free(address_, bytes());
+  }
+  ExchangeTable(const ExchangeTable&) = delete;
+  ExchangeTable& operator=(const ExchangeTable&) = delete;
+  Status place() {
+    if (Status s = by_.own().allocate(bytes(), &address_); is_error(s)) return s;
+    return by_.store(address_, words_.data(), bytes());
+  }
+  const device::u64* at(size_t word) const { return reinterpret_cast<const device::u64*>(address_) + word; }
+
+ private:
+  size_t bytes() const { return words_.size() * sizeof(uint64_t); }
+  Executor& by_;
+  const std::vector<uint64_t> words_;
+  uint64_t address_ = 0;
+};
+
 struct ExchangeStep {
   device::Exchange what{};
-  device::ExchangeCounts counts{};  // of an alltoallv whose counts lie in device memory
+  device::ExchangeCounts counts{};  // of blocks of several lengths, from rank to rank
   bool counted() const { return counts.send_counts != nullptr; }
+  bool by_host() const { return table != nullptr; }  // it knows the counts
+  std::shared_ptr<ExchangeTable> table;
+  bool apart = false;  // the output may not be what it writes to: that would still be read
   uint32_t blocks = 1;  // of threads; a power of two
   uint64_t input_bytes = 0, output_bytes = 0;
   std::shared_ptr<ExchangeArea> area;

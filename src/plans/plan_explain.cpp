@@ -25,6 +25,7 @@ std::string tables_of(const PlanStep& step, const Resolved& how) {
 
 std::string kernel_of(const ExchangeStep& step) {
   const char* const protocol = step.what.low_latency != 0 ? "LL, "
+                               : step.by_host()           ? "Simple, blocks of several lengths, "
                                : step.counted()           ? "Simple, counts by device, "
                                : step.what.slices != 0    ? "Simple in two phases, "
                                                           : "Simple, ";

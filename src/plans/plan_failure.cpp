@@ -11,7 +11,7 @@ namespace device = thalweg::device;
 
 namespace {
 
-/// Of an alltoallv whose counts lie in device memory: which one did not fit.
+/// Of blocks of several lengths: which one did not fit.
 std::string text_of_counts(const ExchangeStep& step, const device::Failure& failure) {
   const std::string rank = "rank " + std::to_string(static_cast<uint32_t>(failure.found));
   const std::string rows = std::to_string(failure.expected) + " rows";
@@ -22,6 +22,9 @@ std::string text_of_counts(const ExchangeStep& step, const device::Failure& fail
     case device::CountedFault::receives:
       return rows + " from " + rank + " end behind recv_capacity, " + std::to_string(step.counts.recv_capacity) +
              " rows. Nothing was stored. Make another group";
+    case device::CountedFault::unexpected:
+      return rank + " sends " + std::to_string(failure.expected) + " elements, and this rank receives another number from there. " +
+             "Nothing was stored. Make another group";
     default:
       return rank + " gave up, because counts did not fit, as its own error says. Make another group";
   }

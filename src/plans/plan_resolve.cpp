@@ -202,7 +202,7 @@ Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
     return fail(TW_ERR_INVALID, "the group's kernels run on another device than %s", executor_->name().c_str());
   const std::pair<uint64_t, uint64_t> sides[] = {{exchange.what.input, exchange.input_bytes},
                                                  {exchange.what.output, exchange.output_bytes}};
-  if (exchange.counted()) {
+  if (exchange.counted() && !exchange.by_host()) {
     if (Status s = admit_counts(*executor_, exchange); is_error(s)) return s;
   }
   for (size_t i = 0; i < 2; ++i) {
@@ -211,7 +211,7 @@ Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
     if (!is_error(status)) continue;
     const std::string why = last_error();
     return fail(status, "%s; use memory of the device, pinned or library memory; or, on all ranks, %s", why.c_str(),
-                exchange.counted() ? "tw_alltoallv_on with the host's counts" : "name an algorithm of several steps");
+                exchange.counted() && !exchange.by_host() ? "tw_alltoallv_on with the host's counts" : "name an algorithm of several steps");
   }
   return TW_OK;
 }

@@ -48,6 +48,8 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_reduce_placed",
                                                                                      "thalweg_exchange_ll",
                                                                                      "thalweg_exchange_simple",
+                                                                                     "thalweg_exchange_ll_any",
+                                                                                     "thalweg_exchange_simple_any",
                                                                                      "thalweg_exchange_counted",
                                                                                      "thalweg_exchange_symmetric",
                                                                                      "thalweg_persistent"};

@@ -57,6 +57,8 @@ enum class KernelName : uint8_t {
   reduce_placed,
   exchange_ll,  // programs that are an exchange
   exchange_simple,
+  exchange_ll_any,  // of any type, scaled, of parts
+  exchange_simple_any,
   exchange_counted,
   exchange_symmetric,
   persistent,

@@ -91,9 +91,10 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
                           kernels::CountedArguments{arguments, *program.counts});
   if (program.exchange->symmetric != 0)
     return launch_program(KernelName::exchange_symmetric, program.shape, program.shape.blocks <= kEarlyBlocks, arguments);
-  const bool low_latency = program.exchange->low_latency != 0;
-  return launch_program(low_latency ? KernelName::exchange_ll : KernelName::exchange_simple, program.shape,
-                        low_latency && program.shape.blocks <= kEarlyBlocks, arguments);
+  const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
+  const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
+  const KernelName simple = any ? KernelName::exchange_simple_any : KernelName::exchange_simple;
+  return launch_program(low_latency ? ll : simple, program.shape, low_latency && program.shape.blocks <= kEarlyBlocks, arguments);
 }
 
 template <class Arguments>

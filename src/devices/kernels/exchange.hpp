@@ -13,10 +13,10 @@ struct ThreadsOfBlock {
   THALWEG_DEVICE bool any(bool yes) const { return device::machine::any_of_block(yes); }
   THALWEG_DEVICE device::u64 tell(device::u64 value) const { return device::machine::from_first_of_block(value); }
 };
-using BlockExchange = device::ExchangeRun<device::DirectMachine, ThreadsOfBlock>;
 
 /// Each thread its own words.
-THALWEG_DEVICE bool exchange_units(BlockExchange& run) {
+template <class Run>
+THALWEG_DEVICE bool exchange_units(Run& run) {
   run.push_units();
   while (!run.take_units()) {
     if (run.timed_out()) return false;
@@ -37,10 +37,11 @@ THALWEG_DEVICE bool exchange_pieces(Run& run) {
   return true;
 }
 
-template <bool kLowLatency>
+template <bool kLowLatency, class Elements>
 THALWEG_DEVICE void run_exchange(const ExchangeArguments& arguments) {
   device::machine::start_early();
-  BlockExchange run({}, {}, arguments.exchange, arguments.program, arguments.blocks, device::machine::block_x());
+  using Run = device::ExchangeRun<device::DirectMachine, ThreadsOfBlock, Elements>;
+  Run run({}, {}, arguments.exchange, arguments.program, arguments.blocks, device::machine::block_x());
   bool well = run.begin();
   if (well) well = kLowLatency ? exchange_units(run) : exchange_pieces(run);
   run.end(!device::machine::all_of_block(well));

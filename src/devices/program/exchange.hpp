@@ -16,7 +16,7 @@
 //
 // Blocks of threads with the same number belong together on all ranks; others do not wait for each other. So a rank's blocks need
 // not all be there at once. Reductions are in the order of ranks, and round once: the same bits by both protocols, and by the
-// schedules one_shot (allreduce), linear (reduce) and pairwise (reduce-scatter) of src/collectives.
+// schedules one_shot (allreduce) and linear (reduce, reduce-scatter) of src/collectives.
 #pragma once
 #include <thalweg/device/machine/machine.hpp>
 
@@ -44,6 +44,11 @@ struct Exchange {
   u32 room_blocks;                  // for how many blocks of threads areas have room
   u32 unsliced;                     // two phases: the rank without a slice; size: none
   u64 piece;                        // bytes of a slot, a multiple of 16
+  double factor;                    // of sums that are scaled: what floating-point elements are multiplied by
+  u32 scales;                       // a sum is scaled once it is rounded; integers are divided by size
+  u32 any;                          // scaled, of a type that is not an ElementType, or of parts: by AnyElements
+  const u64* parts;                 // in this device's memory; null: equal blocks. Of each rank: where its block begins in
+                                    // input, and its bytes, `bytes` at most. Of reductions by Simple
   u64 areas[kFirstAreas];           // of the first ranks, as this device reaches them
   const u64* more_areas;            // of all, in this device's memory; as many as there are
   // Symmetric: all ranks' parts of the windows, as this device reaches them, in its memory; null: the exchange needs none. And where

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An alltoallv whose counts lie in memory that the device reads: what a launch brings along beside its Exchange, and what a block of
-// threads keeps of each other rank meanwhile.
+// Blocks of several lengths, from rank to rank, whose counts lie in memory that the device reads: an alltoallv of counts that the host
+// does not know, and the v forms, where it does. What a launch brings along beside its Exchange, and what a block of threads keeps of
+// each other rank meanwhile.
 #pragma once
 #include "devices/program/exchange.hpp"
 
@@ -10,8 +11,9 @@ namespace thalweg::device {
 struct ExchangeCounts {
   const u64* send_counts;   // of this rank to each
   const u64* send_offsets;  // null: one behind the other, in the order of ranks
-  u64* recv_counts;         // written: of each rank to this one
+  u64* recv_counts;         // written: of each rank to this one; null: not wanted
   const u64* recv_offsets;  // null: as above
+  const u64* expected;      // what recv_counts would have to become; null: not known
   u64 row_bytes;
   u64 send_capacity, recv_capacity;  // where input and output end
 };
@@ -21,7 +23,8 @@ constexpr u64 kMostCountedBytes = u64{1} << 56;  // of a capacity
 enum class CountedFault : u32 {
   sends = 1,  // the rows to that rank end behind send_capacity
   receives,   // the rows of that rank end behind recv_capacity
-  elsewhere   // that rank has given up for such a reason
+  elsewhere,  // that rank has given up for such a reason
+  unexpected  // that rank sends another number of rows than are expected
 };
 
 /// What a block has of another rank: its part of what goes there, and of what comes from there. The own rank's: from input to output.

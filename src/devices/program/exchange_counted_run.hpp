@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of threads does in one run of an alltoallv whose counts lie in device memory (exchange_counted.hpp); one text for
+// What a block of threads does in one run of an exchange whose counts lie in device memory (exchange_counted.hpp); one text for
 // GPUs (devices/kernels/exchange_counted.hpp) and for emulated ones (one_thread_counted.hpp). Nothing here waits: the driver polls.
 //
 //   begin           becomes the block's owner
@@ -77,7 +77,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
     if (group_.any(!fits)) return false;
     THALWEG_ROLLED
     for (u32 p = group_.rank(); p < x_.size; p += group_.size()) {
-      if (block_ == 0) m_.write(c_.recv_counts + p, pairs_.of[p].received);
+      if (block_ == 0 && c_.recv_counts != nullptr) m_.write(c_.recv_counts + p, pairs_.of[p].received);
       fits = place_received(p) && fits;
     }
     if (!group_.any(!fits)) return true;
@@ -191,11 +191,13 @@ class CountedRun : public ExchangeBlock<M, Group> {
     } else {
       for (u32 i = 0; i < p; ++i) offset += pairs_.of[i].received;
     }
+    if (c_.expected != nullptr && pair.received != m_.load(c_.expected + p))
+      return refuse(CountedFault::unexpected, p, pair.received);
     if (!fit(offset, pair.received, c_.recv_capacity)) return refuse(CountedFault::receives, p, pair.received);
     const Part part = part_of(pair.received);
     pair.to = x_.output + offset * c_.row_bytes + part.begin;
     pair.recv_bytes = part.bytes;
-    pair.takes = part.pieces;
+    pair.takes = p != x_.rank || pair.to != pair.from ? part.pieces : 0;  // in place
     pair.taken = 0;
     return true;
   }

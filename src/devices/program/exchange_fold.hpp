@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of the words that an exchange takes: reduced in the order of ranks, or put to their places.
+//
+// Elements: which types and operations there are, as kernels of their own, because the registers of those that are rare would be
+// missing to all others: CommonElements, and AnyElements of everything.
 #pragma once
+#include "devices/program/elements8.hpp"
 #include "devices/program/exchange_block.hpp"
-#include "thalweg/device/reduce.hpp"
 
 namespace thalweg::device {
 
@@ -29,10 +32,11 @@ struct Folded {
     THALWEG_UNROLL
     for (u32 i = 0; i < lanes; ++i) sum[i] = Apply<Op>::to(sum[i], Element::widen(parts.part[i]));
   }
-  THALWEG_DEVICE Word result() const {
+  template <class Last>
+  THALWEG_DEVICE Word result(const Last& last) const {
     Parts parts;
     THALWEG_UNROLL
-    for (u32 i = 0; i < lanes; ++i) parts.part[i] = Element::narrow(sum[i]);
+    for (u32 i = 0; i < lanes; ++i) parts.part[i] = last.template of<Element>(Element::narrow(sum[i]));
     return parts.whole;
   }
 };
@@ -85,43 +89,96 @@ THALWEG_DEVICE auto with_element(u32 type, u32 op, Work& work) {
   }
 }
 
+template <class Work>
+THALWEG_DEVICE auto with_truth(u32 op, Work& work) {
+  switch (static_cast<ReduceOp>(op)) {
+    case ReduceOp::bit_and:
+      return work.template run<Truth, ReduceOp::bit_and>();
+    case ReduceOp::bit_or:
+      return work.template run<Truth, ReduceOp::bit_or>();
+    default:
+      return work.template run<Truth, ReduceOp::bit_xor>();
+  }
+}
+
+/// The types of ElementType, as they are summed; blocks of one length.
+struct CommonElements {
+  static constexpr bool parts = false;
+  struct Last {
+    THALWEG_DEVICE explicit Last(const Exchange&) {}
+    template <class Element>
+    THALWEG_DEVICE typename Element::Stored of(typename Element::Stored sum) const {
+      return sum;
+    }
+  };
+  template <class Work>
+  static THALWEG_DEVICE auto with(u32 type, u32 op, Work& work) {
+    return with_element(type, op, work);
+  }
+};
+/// All of TW_TYPE_*; sums that are scaled; blocks of several lengths.
+struct AnyElements {
+  static constexpr bool parts = true;
+  static constexpr u32 kE4m3 = static_cast<u32>(ElementType::count_), kE5m2 = kE4m3 + 1, kTruth = kE4m3 + 2;
+  struct Last {
+    THALWEG_DEVICE explicit Last(const Exchange& x) : scale{x.factor, x.size}, scales(x.scales != 0) {}
+    template <class Element>
+    THALWEG_DEVICE typename Element::Stored of(typename Element::Stored sum) const {
+      return scales ? scale.of<Element>(sum) : sum;
+    }
+    Scale scale;
+    bool scales;
+  };
+  template <class Work>
+  static THALWEG_DEVICE auto with(u32 type, u32 op, Work& work) {
+    if (type == kE4m3) return with_op<E4M3>(op, work);
+    if (type == kE5m2) return with_op<E5M2>(op, work);
+    if (type == kTruth) return with_truth(op, work);
+    return with_element(type, op, work);
+  }
+};
+
 /// Words of one place of several ranks, to one.
+template <class Elements>
 struct FoldWords {
   const u64* words;
   u32 count;
+  typename Elements::Last last;
   template <class Element, ReduceOp Op>
   THALWEG_DEVICE u64 run() const {
     Folded<Element, Op, u64> sum(words[0]);
     THALWEG_ROLLED
     for (u32 i = 1; i < count; ++i) sum.take(words[i]);
-    return sum.result();
+    return sum.result(last);
   }
 };
 /// Not in line: all types and operations.
-THALWEG_DEVICE_COLD u64 fold_words(u32 type, u32 op, const u64* words, u32 count) {
-  FoldWords work{words, count};
-  return with_element(type, op, work);
+template <class Elements>
+THALWEG_DEVICE_COLD u64 fold_words(u32 type, u32 op, const u64* words, u32 count, typename Elements::Last last) {
+  FoldWords<Elements> work{words, count, last};
+  return Elements::with(type, op, work);
 }
 
 /// The same of the rooms of one unit, one behind the other, which hold it already.
-template <class M>
+template <class M, class Elements>
 struct FoldUnits {
   M m;
   const Word16* first;  // of the first rank
   u32 rank, count;
   u64 own;
+  typename Elements::Last last;
   THALWEG_DEVICE u64 word(u32 from) const { return from != rank ? m.load16(first + u64{from} * kUnitsOfBlock).low : own; }
   template <class Element, ReduceOp Op>
   THALWEG_DEVICE u64 run() const {
     Folded<Element, Op, u64> sum(word(0));
     THALWEG_ROLLED
     for (u32 i = 1; i < count; ++i) sum.take(word(i));
-    return sum.result();
+    return sum.result(last);
   }
 };
-template <class M>
-THALWEG_DEVICE_COLD u64 fold_from(M, u32 type, u32 op, FoldUnits<M> work) {
-  return with_element(type, op, work);
+template <class M, class Elements>
+THALWEG_DEVICE_COLD u64 fold_from(M, u32 type, u32 op, FoldUnits<M, Elements> work) {
+  return Elements::with(type, op, work);
 }
 
 }  // namespace thalweg::device

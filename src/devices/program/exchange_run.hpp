@@ -16,12 +16,12 @@ namespace thalweg::device {
 
 /// The reduction of one piece, by all threads. Passed by value to a function for each type and operation: the run itself stays in
 /// registers.
-template <class M>
+template <class M, class Elements>
 struct ReduceSlots;
-template <class Element, ReduceOp Op, class M>
-THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M> work);
+template <class Element, ReduceOp Op, class M, class Elements>
+THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M, Elements> work);
 
-template <class M>
+template <class M, class Elements>
 struct ReduceSlots {
   M m;
   const Exchange* x;
@@ -44,6 +44,7 @@ struct ReduceSlots {
   }
   THALWEG_DEVICE u64 result_at(u32 to) const { return to != x->rank ? area_of(m, *x, to) + results : target; }
   THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->slices != 0; }
+  THALWEG_DEVICE typename Elements::Last last() const { return typename Elements::Last(*x); }
 
   template <class Element, ReduceOp Op, class Word>
   THALWEG_DEVICE void words(u64 first, u64 end) const {
@@ -58,7 +59,7 @@ struct ReduceSlots {
         if (from + 1 < count) next = read<Word>(from + 1, offset);
         sum.take(now);
       }
-      const Word result = sum.result();
+      const Word result = sum.result(last());
       THALWEG_ROLLED
       for (u32 to = 0; to < x->size; ++to) {
         if (gives(to)) m.write(reinterpret_cast<Word*>(result_at(to) + offset), result);
@@ -82,14 +83,14 @@ struct ReduceSlots {
       if (!gives(to)) continue;
       Stored* const at = reinterpret_cast<Stored*>(result_at(to) + offset);
       Stored* const room = m.room(at, held);
-      for (u32 i = 0; i < number; ++i) room[i] = Element::narrow(sum[i]);
+      for (u32 i = 0; i < number; ++i) room[i] = last().template of<Element>(Element::narrow(sum[i]));
       m.put(at, room, number);
     }
   }
 };
 
-template <class Element, ReduceOp Op, class M>
-THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M> work) {
+template <class Element, ReduceOp Op, class M, class Elements>
+THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M, Elements> work) {
   using Stored = typename Element::Stored;
   if constexpr (M::whole_runs) {
     for (u64 at = 0; at < work.bytes; at += kBatch * sizeof(Stored)) {
@@ -103,7 +104,7 @@ THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M> work) {
   }
 }
 
-template <class M, class Group>
+template <class M, class Group, class Elements>
 class ExchangeRun : public ExchangeBlock<M, Group> {
   using Base = ExchangeBlock<M, Group>;
 
@@ -278,15 +279,17 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       }
     }
     if (count == 0) return true;
-    const u64 sum = count <= kTogether ? fold_words(x_.type, x_.op, taken, count) : fold_units(unit, count);
+    const u64 sum = count <= kTogether ? fold_words<Elements>(x_.type, x_.op, taken, count, last())
+                                         : fold_units(unit, count);
     write_word(x_.output + offset_of(unit), bytes_of(unit), sum);
     return true;
   }
   /// Of many ranks, whose words are there: loaded once more.
   THALWEG_DEVICE u64 fold_units(u32 unit, u32 count) const {
     const Word16* const first = unit_at(x_.rank, 0, unit);
-    return fold_from(m_, x_.type, x_.op, FoldUnits<M>{m_, first, x_.rank, count, own_word(unit)});
+    return fold_from(m_, x_.type, x_.op, FoldUnits<M, Elements>{m_, first, x_.rank, count, own_word(unit), last()});
   }
+  THALWEG_DEVICE typename Elements::Last last() const { return typename Elements::Last(x_); }
   THALWEG_DEVICE u64 own_word(u32 unit) const {
     return unit == group_.rank() && x_.input_stride == 0 ? ahead_ : input_word(x_.rank, unit);
   }
@@ -312,7 +315,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
 
   /// Of each block in two phases; a multiple of 16, so that elements stay whole. The last ones may be shorter, or empty.
   THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.slices - 1) / x_.slices + 15) / 16 * 16; }
-  /// A piece of the slice of `of`, or of any block.
+  /// A piece of the slice of `of`, or of the block for it.
   THALWEG_DEVICE Range range_of(u32 piece, u32 of) const {
     u64 begin = begin_ + u64{piece} * x_.piece, end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
     if (x_.slices != 0) {
@@ -321,12 +324,23 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       end += before;
       if (end > x_.bytes) end = x_.bytes;
     }
+    if constexpr (Elements::parts) {
+      if (x_.parts != nullptr) {
+        const u64 bytes = m_.load(x_.parts + 2 * of + 1);
+        if (end > bytes) end = bytes;
+      }
+    }
     return {begin, end > begin ? end - begin : 0};
   }
   THALWEG_DEVICE u64 slot_at(u32 of, u32 piece, u32 second, u32 from) const {
     return area(of) + layout_.slot(block_, static_cast<u32>((before_ + piece) & 1), second, from);
   }
-  THALWEG_DEVICE u64 input_of(u32 to) const { return x_.input + x_.input_stride * to; }
+  THALWEG_DEVICE u64 input_of(u32 to) const {
+    if constexpr (Elements::parts) {
+      if (x_.parts != nullptr) return x_.input + m_.load(x_.parts + 2 * to);
+    }
+    return x_.input + x_.input_stride * to;
+  }
 
   THALWEG_DEVICE void push_piece(u32 piece) {
     THALWEG_ROLLED
@@ -340,12 +354,12 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE void take_piece(u32 piece) {
     if (x_.reduces != 0) {
       const Range range = range_of(piece, x_.rank);
-      ReduceSlots<M> work{m_, &x_, group_.rank(), group_.size(), 0, 0, range.bytes, x_.output + range.begin, 0};
+      ReduceSlots<M, Elements> work{m_, &x_, group_.rank(), group_.size(), 0, 0, range.bytes, x_.output + range.begin, 0};
       while (work.count < x_.size && has(x_.takes, work.count)) ++work.count;  // of the first ranks
       work.own = input_of(x_.rank) + range.begin;
       work.slots = slot_at(x_.rank, piece, 0, 0);
       work.results = layout_.slot(block_, static_cast<u32>((before_ + piece) & 1), 1, x_.rank);
-      if (work.count != 0) with_element(x_.type, x_.op, work);
+      if (work.count != 0) Elements::with(x_.type, x_.op, work);
       return;
     }
     const Range range = range_of(piece, x_.rank);

@@ -14,7 +14,7 @@ struct AloneInBlock {
   bool any(bool yes) const { return yes; }
 };
 
-template <class M>
+template <class M, class Elements>
 class OneThreadExchange {
  public:
   OneThreadExchange(M m, const device::Program& program, const ProgramRun& run, uint32_t block)
@@ -47,7 +47,7 @@ class OneThreadExchange {
   }
   const device::Exchange exchange_;
   const device::Program program_;
-  device::ExchangeRun<M, AloneInBlock> run_;
+  device::ExchangeRun<M, AloneInBlock, Elements> run_;
   bool begun_ = false;
 };
 

@@ -104,6 +104,8 @@ class OneThreadBlock {
       counted_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {
       symmetric_.emplace(m, program, run, block);
+    } else if (run.exchange != nullptr && run.exchange->any != 0) {
+      any_exchange_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr) {
       exchange_.emplace(m, program, run, block);
     } else if (run.shape.specialised.known()) {
@@ -119,6 +121,7 @@ class OneThreadBlock {
     if (counted_.has_value()) return counted_->over();
     if (exchange_.has_value()) return exchange_->over();
     if (symmetric_.has_value()) return symmetric_->over();
+    if (any_exchange_.has_value()) return any_exchange_->over();
     if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
     begun_ = true;
@@ -128,7 +131,8 @@ class OneThreadBlock {
  private:
   OneThreadSteps steps_;
   std::optional<OneThreadCounted<M>> counted_;
-  std::optional<OneThreadExchange<M>> exchange_;
+  std::optional<OneThreadExchange<M, device::CommonElements>> exchange_;
+  std::optional<OneThreadExchange<M, device::AnyElements>> any_exchange_;
   std::optional<OneThreadSymmetric<M>> symmetric_;
   std::optional<OneThreadSpecialised<M>> specialised_;
   std::optional<device::ProgramExecutor<M, OneThread>> executor_;

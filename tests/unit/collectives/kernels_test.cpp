@@ -13,7 +13,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Kernels, testing::Values(2, 3, 5, 8));
 constexpr size_t kShort[] = {0, 1, 2, 7, 63, 511, 513, 1'023, 1'999};
 constexpr size_t kLonger[] = {0, 1, 17, 1'025, 4'099, 33'333};
 
-void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> counts, size_t longest) {
+enum class Blocks { equal, several_lengths };
+
+void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> counts, size_t longest,
+             Blocks blocks = Blocks::equal) {
   const uint64_t seed = fresh_seed();
   run_group(ranks, [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
@@ -26,7 +29,7 @@ void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> coun
       SCOPED_TRACE("count " + std::to_string(c.count) + ", type " + std::to_string(c.type) + ", operation " +
                    std::to_string(c.op));
       Jobs& jobs = *all.emplace_back(std::make_unique<Jobs>(rank, c));
-      jobs.add_equal_blocks();
+      blocks == Blocks::equal ? jobs.add_equal_blocks() : jobs.add_several_lengths();
       Target target = queue.target();
       target.options.algorithm = algorithm;
       for (uint64_t round = 0; round < 3; ++round) {
@@ -43,6 +46,7 @@ void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> coun
 
 TEST_P(Kernels, ByLl) { run_all(GetParam(), "ll", kShort, 16 << 10); }
 TEST_P(Kernels, BySimple) { run_all(GetParam(), "simple", kLonger, SIZE_MAX); }
+TEST_P(Kernels, OfSeveralLengths) { run_all(GetParam(), "simple", kLonger, SIZE_MAX, Blocks::several_lengths); }
 TEST_P(Kernels, ByTheOneThatIsChosen) { run_all(GetParam(), nullptr, kLonger, SIZE_MAX); }
 
 /// More pieces than slots, in each block of threads.
@@ -299,8 +303,8 @@ TEST(KernelsWithout, AQueueOfTheHostAllTakeSteps) {
   });
 }
 
-/// Blocks of several lengths, and repeatable reductions, go by steps.
-TEST(KernelsWithout, EqualBlocksTakeSteps) {
+/// Repeatable reductions go by steps, beside all else by kernels.
+TEST(KernelsWithout, AnyOrderTakeSteps) {
   const uint64_t seed = fresh_seed();
   run_group(4, [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);

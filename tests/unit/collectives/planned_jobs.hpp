@@ -93,6 +93,14 @@ class Jobs {
     add_reduce_scatter();
     add_alltoall();
   }
+  /// Those whose ranks have blocks of several lengths.
+  void add_several_lengths() {
+    add_reduce_scatterv();
+    add_gatherv(false);
+    add_gatherv(true);
+    add_scatterv();
+    add_alltoallv();
+  }
   void add_exchanges() {
     add_broadcast();
     add_allgather();

@@ -32,8 +32,14 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
 
 // Two blocks find room on a multiprocessor: kernels of two groups, of as many blocks as there are multiprocessors, do so together.
 #define THALWEG_EXCHANGE(name) extern "C" __global__ void __launch_bounds__(kThreads, 2) name
-THALWEG_EXCHANGE(thalweg_exchange_ll)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<true>(arguments); }
-THALWEG_EXCHANGE(thalweg_exchange_simple)(const __grid_constant__ ExchangeArguments arguments) { run_exchange<false>(arguments); }
+#define THALWEG_PROTOCOL(name, low_latency, Elements)                                       \
+  THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) {             \
+    run_exchange<low_latency, device::Elements>(arguments);                                 \
+  }
+THALWEG_PROTOCOL(thalweg_exchange_ll, true, CommonElements)
+THALWEG_PROTOCOL(thalweg_exchange_simple, false, CommonElements)
+THALWEG_PROTOCOL(thalweg_exchange_ll_any, true, AnyElements)
+THALWEG_PROTOCOL(thalweg_exchange_simple_any, false, AnyElements)
 THALWEG_EXCHANGE(thalweg_exchange_symmetric)(const __grid_constant__ ExchangeArguments arguments) {
   __shared__ device::SymmetricPeers peers;
   run_symmetric(arguments, peers);
