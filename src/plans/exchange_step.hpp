@@ -95,7 +95,7 @@ struct ExchangeStep {
   bool counted() const { return counts.send_counts != nullptr; }
   bool by_host() const { return table != nullptr; }  // it knows the counts
   std::shared_ptr<ExchangeTable> table;
-  bool apart = false;  // the output may not be what it writes to: that would still be read
+  bool apart = false;   // the output may not be what it writes to: that would still be read
   uint32_t blocks = 1;  // of threads; a power of two
   uint64_t input_bytes = 0, output_bytes = 0;
   std::shared_ptr<ExchangeArea> area;

@@ -69,7 +69,7 @@ struct tw_plan final {
   Status at_rest() { return runs_.at_rest(); }
   Status check() { return failure_.check(); }  // the failure of a run, once
   bool failure_told() const { return failure_.told(); }
-  bool has_kernels() const { return !failure_.areas().empty(); }  // of collectives; prepared
+  bool has_kernels() const { return !failure_.areas().empty(); }             // of collectives; prepared
   Status update(uint32_t step, const void* address, const uint64_t* value);  // plan_update.cpp
   void set_value(uint32_t step, uint64_t value) { program_.set_value(step, value); }
   /// Buffers that peers have been asked to give back, and have not.

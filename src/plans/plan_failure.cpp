@@ -23,8 +23,8 @@ std::string text_of_counts(const ExchangeStep& step, const device::Failure& fail
       return rows + " from " + rank + " end behind recv_capacity, " + std::to_string(step.counts.recv_capacity) +
              " rows. Nothing was stored. Make another group";
     case device::CountedFault::unexpected:
-      return rank + " sends " + std::to_string(failure.expected) + " elements, and this rank receives another number from there. " +
-             "Nothing was stored. Make another group";
+      return rank + " sends " + std::to_string(failure.expected) +
+             " elements, and this rank receives another number from there. " + "Nothing was stored. Make another group";
     default:
       return rank + " gave up, because counts did not fit, as its own error says. Make another group";
   }

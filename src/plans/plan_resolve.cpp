@@ -211,7 +211,8 @@ Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
     if (!is_error(status)) continue;
     const std::string why = last_error();
     return fail(status, "%s; use memory of the device, pinned or library memory; or, on all ranks, %s", why.c_str(),
-                exchange.counted() && !exchange.by_host() ? "tw_alltoallv_on with the host's counts" : "name an algorithm of several steps");
+                exchange.counted() && !exchange.by_host() ? "tw_alltoallv_on with the host's counts"
+                                                          : "name an algorithm of several steps");
   }
   return TW_OK;
 }

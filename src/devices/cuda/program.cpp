@@ -94,7 +94,8 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
   const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
   const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
   const KernelName simple = any ? KernelName::exchange_simple_any : KernelName::exchange_simple;
-  return launch_program(low_latency ? ll : simple, program.shape, low_latency && program.shape.blocks <= kEarlyBlocks, arguments);
+  return launch_program(low_latency ? ll : simple, program.shape, low_latency && program.shape.blocks <= kEarlyBlocks,
+                        arguments);
 }
 
 template <class Arguments>

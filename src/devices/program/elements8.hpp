@@ -13,9 +13,9 @@ struct Float8 {
   using Accumulated = float;
   static constexpr u32 kBias = (1u << (E - 1)) - 1;
   static constexpr bool kInfinity = E == 5;
-  static constexpr u32 kTop = (1u << (E + M)) - 1;                          // all bits but the sign
+  static constexpr u32 kTop = (1u << (E + M)) - 1;                           // all bits but the sign
   static constexpr u32 kInfinite = kInfinity ? kTop - (1u << M) + 1 : kTop;  // E4M3: a NaN
-  static constexpr u32 kLargest = kInfinite - 1;                            // finite
+  static constexpr u32 kLargest = kInfinite - 1;                             // finite
   static constexpr u32 kNan = kTop;
 
   static THALWEG_DEVICE float widen(unsigned char stored) {

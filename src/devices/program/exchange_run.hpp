@@ -279,8 +279,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       }
     }
     if (count == 0) return true;
-    const u64 sum = count <= kTogether ? fold_words<Elements>(x_.type, x_.op, taken, count, last())
-                                         : fold_units(unit, count);
+    const u64 sum = count <= kTogether ? fold_words<Elements>(x_.type, x_.op, taken, count, last()) : fold_units(unit, count);
     write_word(x_.output + offset_of(unit), bytes_of(unit), sum);
     return true;
   }
