@@ -254,7 +254,7 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   call.what.kernel_room = area.room();
   InWindows in;
   find_windows(all.group().windows, call, task, &in);
-  call.what.symmetric = in.all_reach() || call.what.bytes() == 0;
+  call.what.symmetric = in.all_reach() || (call.what.bytes() == 0 && !has_lengths(call));
   Kernels kernels = Kernels::none;
   const Status chosen = all.schedules().choose_kernels(call.what, options.algorithm, &kernels);
   const Collective what = call.what;

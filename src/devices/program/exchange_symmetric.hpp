@@ -40,6 +40,7 @@ struct ReducePeers {
   u32 targets;          // 0: `target` alone; ranks: the outputs of all
   u64 from, bytes, to;  // offsets in inputs and outputs
   u64 target;           // address of this rank's result
+  CommonElements::Last last;
 
   template <class Element, ReduceOp Op>
   THALWEG_DEVICE int run() const {
@@ -90,7 +91,7 @@ struct ReducePeers {
           if (base + i < count) sum.take(held[i]);
         }
       }
-      write(offset, sum.result());
+      write(offset, sum.result(last));
     }
   }
   /// By one thread that moves whole runs: `number` elements.
@@ -295,9 +296,10 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
                         x_.input_stride * x_.rank + range.begin,
                         range.bytes,
                         range.begin,
-                        x_.output + range.begin};
+                        x_.output + range.begin,
+                        CommonElements::Last(x_)};
     while (work.count < x_.size && has(x_.takes, work.count)) ++work.count;  // of the first ranks
-    if (range.bytes != 0) with_element(x_.type, x_.op, work);
+    if (range.bytes != 0) CommonElements::with(x_.type, x_.op, work);
   }
   /// Blocks for each rank, or one for all.
   THALWEG_DEVICE void store() {
