@@ -293,11 +293,7 @@ Status Engine::start(const OpDesc& op, const Completion& completion) {
 inline unsigned Engine::turn(unsigned looks) {
   unsigned events;
   progressing_ = true;
-  if (calm_ != 0 && calm_ != calm_turns_) {
-    // nothing_new() found nothing since the last turn, but now: a frame that was waited for. What is behind it comes with the next one.
-    lone_->looks = looks;
-    events = lone_->progress(1);
-  } else if (lone_ != nullptr && !lone_->quiet) [[likely]] {
+  if (lone_ != nullptr && !lone_->quiet) [[likely]] {
     lone_->looks = devices_ == nullptr || devices_->idle() ? looks : 1;
     events = lone_->progress(kBudget);
   } else {

@@ -15,8 +15,6 @@ void Engine::on_frame(Link& link, const FrameHeader& header, const std::byte* bo
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->doomed || peer->link != &link) [[unlikely]]
     return;
-  if (header.type == frame_type(Frame::tagged)) [[likely]]
-    return on_tagged(*this, *peer, header, PeerBytes(body, header.length));
   FrameHandler handler = frame_handler(header.type);
   if (handler != nullptr) [[likely]] {
     handler(*this, *peer, header, PeerBytes(body, header.length));

@@ -132,9 +132,10 @@ ucs_status_t check_params(const ucp_worker_params_t& params) {
   const unsigned events = (mask & UCP_WORKER_PARAM_FIELD_EVENTS) != 0 ? params.events : 0;
   // The flags are not looked at: their only one changes nothing here, and Open MPI 4.1 sets it in a field that is not initialised.
   if (ucs_status_t s = check_mask("ucp_worker_create", "events", events, kEvents); s != UCS_OK) return s;
-  if ((mask & UCP_WORKER_PARAM_FIELD_THREAD_MODE) != 0 && params.thread_mode >= UCS_THREAD_MODE_LAST) {
-    return UCS_ERR_INVALID_PARAM;
-  }
+  unsigned mode;  // loaded as a number: a program in C may pass any
+  static_assert(sizeof mode == sizeof params.thread_mode);
+  std::memcpy(&mode, &params.thread_mode, sizeof mode);
+  if ((mask & UCP_WORKER_PARAM_FIELD_THREAD_MODE) != 0 && mode >= UCS_THREAD_MODE_LAST) return UCS_ERR_INVALID_PARAM;
   if ((mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) == 0) return UCS_OK;
   const size_t alignment = params.am_alignment;
   return alignment != 0 && (alignment & (alignment - 1)) == 0 ? UCS_OK : UCS_ERR_INVALID_PARAM;

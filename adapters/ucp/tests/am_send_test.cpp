@@ -60,7 +60,7 @@ TEST(Am, EagerMessagesOfAnyLengthComeWithTheirData) {
           EXPECT_EQ(got.attributes & UCP_AM_RECV_ATTR_FLAG_RNDV, 0u);
           EXPECT_EQ((got.attributes & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0, reply != 0);
           if (got.kept != nullptr) {
-            EXPECT_EQ(std::memcmp(got.kept, out.data(), n), 0);
+            EXPECT_TRUE(n == 0 || std::memcmp(got.kept, out.data(), n) == 0);
             ucp_am_data_release(w.b.worker, got.kept);
             got.kept = nullptr;
           }

@@ -165,13 +165,11 @@ inline void ShmPort::refresh_hot(ShmLink& link) {
   hot.parity = link.in.next_parity();
 }
 
-/// Of a port with one hot ring: waits a little for the next frame. True: it had to. The shortest way from an arrival to its handling.
-inline bool ShmPort::linger() const {
+/// Of a port with one hot ring: waits a little for the next frame. The shortest way from an arrival to its handling.
+inline void ShmPort::linger() const {
   const Hot& hot = hot_[0];
-  unsigned left = looks;
   // Without the pauses the loads of a tight loop hold up the very line they wait for.
-  for (; left > 1 && !hot.arrived(); --left) cpu_pause();
-  return left != looks;
+  for (unsigned left = looks; left > 1 && !hot.arrived(); --left) cpu_pause();
 }
 
 inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
@@ -183,7 +181,7 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
   return done;
 }
 
-/// The frame that the glance shows, and nothing behind it: a receiver that answers does so first. Where there is a glance, the port is
+/// The frame that the glance shows, and nothing behind it, in an exchange of single frames: a receiver that answers does so first. Where there is a glance, the port is
 /// not armed, nothing is pinned, and one ring alone is hot. Few instructions: a core that waits for the frame's line runs ahead to the
 /// answer's store, and asks for that line meanwhile, where all between the two fits into what it holds at once.
 inline unsigned ShmPort::take_shown() {
@@ -244,7 +242,7 @@ inline void ShmPort::set_glance() {
 }
 
 unsigned ShmPort::progress(unsigned budget) {
-  if (budget == 1 && glance.next != nullptr && !progressing_) [[likely]] {
+  if (glance.next != nullptr && hot_[0].link->exchanges() && !progressing_) {
     if (const unsigned done = take_shown(); done != 0) [[likely]]
       return done;
   }
@@ -262,7 +260,8 @@ unsigned ShmPort::progress(unsigned budget) {
   ++sweep_;
   unsigned done;
   if (hot_.size() == 1) [[likely]] {
-    done = poll(hot_[0], linger() ? 1 : budget);
+    linger();
+    done = poll(hot_[0], hot_[0].link->exchanges() ? 1 : budget);
   } else {
     done = poll_all(budget);
   }

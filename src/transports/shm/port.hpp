@@ -42,14 +42,14 @@ struct ShmLink final : Link {
   DeepOut deep_out;
   DeepIn deep_in;
   OfferTables offers;
-  uint32_t reserved = 0;       // of the reservation that is open
-  uint64_t taken_before = 0;   // frames that had arrived at the last send
-  uint32_t my_bit = 0;         // of my doorbell, for frames that arrive here
-  uint32_t peer_bit = 0;       // of the peer's doorbell
-  uint32_t hot_index = kCold;  // place in the port's hot list
-  bool ended = false;          // lost or closed: no callback for it any more, its memory goes away
-  bool starved = false;        // a send found no room since the last that did not
-  bool listed = false;         // in the port's starved_, until arm() finds it starved no more
+  uint32_t reserved = 0;               // of the reservation that is open
+  uint64_t taken_before = UINT64_MAX;  // frames that had arrived at the last send
+  uint32_t my_bit = 0;                 // of my doorbell, for frames that arrive here
+  uint32_t peer_bit = 0;               // of the peer's doorbell
+  uint32_t hot_index = kCold;          // place in the port's hot list
+  bool ended = false;                  // lost or closed: no callback for it any more, its memory goes away
+  bool starved = false;                // a send found no room since the last that did not
+  bool listed = false;                 // in the port's starved_, until arm() finds it starved no more
   uint32_t starved_length = 0;
   Status state = TW_OK;      // why sends are refused; `why` its text
   uint64_t last_active = 0;  // sweep
@@ -62,6 +62,8 @@ struct ShmLink final : Link {
   std::shared_ptr<Control> control;
   std::vector<Wanted> wanted;
   std::string why = "the connection has ended";
+  /// Nothing has come since the last send: the next frame may be the answer, and most often comes alone.
+  bool exchanges() const { return taken_before == in.taken(); }
   static constexpr uint32_t kCold = UINT32_MAX;
 };
 
@@ -161,7 +163,7 @@ class ShmPort final : public Port, private SegmentListener {
     pinned_ = false;
     mailbox_->imports.unpin();
   }
-  bool linger() const;
+  void linger() const;
   unsigned poll(const Hot& hot, unsigned budget);
   unsigned poll_all(unsigned budget);
   void look_around(unsigned* done);

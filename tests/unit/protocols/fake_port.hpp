@@ -189,7 +189,6 @@ class FakePort final : public Port {
   unsigned progress(unsigned budget) override {
     unsigned events = 0;
     ++turns;
-    last_budget = budget;
     for (auto& [segment, link] : std::exchange(asked_, {})) {
       answered_[segment] = true;
       if (!static_cast<FakeLink*>(link)->dead) sink_.on_import(*link, segment);
@@ -248,7 +247,6 @@ class FakePort final : public Port {
   }
   unsigned kernel_copies = 0;
   unsigned turns = 0;                       // calls of progress()
-  unsigned last_budget = 0;                 // of the last one
   size_t allowed = SIZE_MAX;                // frames that may still go
   unsigned closed = 0;                      // links
   bool lose_at_send = false;                // the next send() finds its link dead, and says so first

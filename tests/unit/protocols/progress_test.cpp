@@ -57,16 +57,6 @@ TEST(Progress, WhateverThePortShowsIsTakenAtOnce) {
   EXPECT_EQ(world.turns_of(10), 10u);
 }
 
-TEST(Progress, AFrameThatWasWaitedForIsTakenAlone) {
-  Watched world;
-  world.left->progress();  // finds nothing
-  world.word = Port::Arrival::kParity;
-  world.left->progress();
-  EXPECT_EQ(world.pa->last_budget, 1u);
-  world.left->progress();  // finds one at once: there may be more
-  EXPECT_GT(world.pa->last_budget, 1u);
-}
-
 TEST(Progress, WhatACallLeftIsDoneByTheNext) {
   Watched world;
   // A message that found no room.
