@@ -46,8 +46,9 @@ bool all_can(const std::vector<AreaOffer>& all, const char* what, std::string* w
 AreaCosts slowest(const std::vector<AreaOffer>& all) {
   AreaCosts most = all[0].costs;
   for (const AreaOffer& one : all) {
-    for (double AreaCosts::*each : {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::two_phases,
-                                    &AreaCosts::long_, &AreaCosts::symmetric, &AreaCosts::symmetric_long})
+    for (double AreaCosts::*each :
+         {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::one_phase_long, &AreaCosts::two_phases,
+          &AreaCosts::long_, &AreaCosts::symmetric, &AreaCosts::symmetric_long, &AreaCosts::stores, &AreaCosts::stores_long})
       most.*each = std::max(most.*each, one.costs.*each);
   }
   return most;
@@ -236,10 +237,13 @@ Status DeviceArea::measure(AreaCosts* out) {
                        {false, false, false, few, &out->one_phase},
                        {false, true, false, few, &out->two_phases},
                        {false, true, false, many, &out->long_},
+                       {false, false, false, many, &out->one_phase_long},
                        {false, true, true, few, &out->symmetric},
-                       {false, true, true, many, &out->symmetric_long}};
+                       {false, true, true, many, &out->symmetric_long},
+                       {false, false, true, few, &out->stores},
+                       {false, false, true, many, &out->stores_long}};
   const bool slots_have_room = 2 * many + 256 <= uint64_t{blocks_} * kSlotsOfBlock;
-  const size_t count = slots_have_room ? std::size(all) : std::size(all) - 2;
+  const size_t count = slots_have_room ? std::size(all) : std::size(all) - 4;
   PlanOptions options;
   options.place = executor_.name();
   options.timeout_ns = std::min(options.timeout_ns, group_->timeout_ns / 2);
@@ -272,9 +276,13 @@ void DeviceArea::set_costs(CollectiveCosts* costs) const {
   costs->two_phases_ns = costs_.two_phases;
   const double longer = moved * static_cast<double>(AreaCosts::kLong - AreaCosts::kFewSimple);
   costs->simple_byte_ns = std::max(costs_.long_ - costs_.two_phases, 1.0) / longer;
-  if (costs_.symmetric_long == 0) return;
+  const double each = (ranks - 1) * static_cast<double>(AreaCosts::kLong - AreaCosts::kFewSimple);
+  costs->one_phase_byte_ns = std::max(costs_.one_phase_long - costs_.one_phase, 1.0) / each;
+  if (costs_.stores_long == 0) return;
   costs->symmetric_ns = costs_.symmetric;
   costs->symmetric_byte_ns = std::max(costs_.symmetric_long - costs_.symmetric, 1.0) / longer;
+  costs->stores_ns = costs_.stores;
+  costs->stores_byte_ns = std::max(costs_.stores_long - costs_.stores, 1.0) / each;
 }
 
 void DeviceArea::watch(uint64_t* word) {

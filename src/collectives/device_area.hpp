@@ -27,7 +27,9 @@ struct AreaCosts {
   double ll_few = 0, ll_long = 0;            // of an allreduce; long: of as many bytes as LL takes
   double one_phase = 0, two_phases = 0;      // Simple, few: an allgather, an allreduce
   double long_ = 0;                          // an allreduce
-  double symmetric = 0, symmetric_long = 0;  // of as few and as many
+  double one_phase_long = 0;                 // an allgather
+  double symmetric = 0, symmetric_long = 0;  // of as few and as many: an allreduce
+  double stores = 0, stores_long = 0;        // symmetric: an allgather
 };
 
 /// The thread that calls a group's collectives on queues, or enqueues its kernels.

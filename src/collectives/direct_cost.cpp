@@ -92,9 +92,11 @@ double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& co
   if (kernels == Kernels::two_phases) return costs.two_phases_ns + in_two * costs.simple_byte_ns;
   if (kernels == Kernels::symmetric) {
     const bool sliced = all || c.kind == CollectiveKind::broadcast;
-    return costs.symmetric_ns + (sliced ? in_two : (ranks - 1) * bytes) * costs.symmetric_byte_ns;
+    const bool loads = all || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;
+    const double moved = sliced ? in_two : (ranks - 1) * bytes;
+    return loads ? costs.symmetric_ns + moved * costs.symmetric_byte_ns : costs.stores_ns + moved * costs.stores_byte_ns;
   }
-  return costs.one_phase_ns + (ranks - 1) * bytes * costs.simple_byte_ns;
+  return costs.one_phase_ns + (ranks - 1) * bytes * costs.one_phase_byte_ns;
 }
 
 }  // namespace thalweg::impl

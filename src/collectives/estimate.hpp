@@ -21,8 +21,10 @@ struct CollectiveCosts {
   double ll_ns = 4900,
          ll_byte_ns = 0.009;  // kernels: a run, and each byte that a rank sends; until they are measured: of NVLink
   double one_phase_ns = 11'500, two_phases_ns = 13'000, simple_byte_ns = 0.003;
-  double symmetric_ns = 7'000, symmetric_byte_ns = 0.0028;
-  bool cpu_moves = false;  // the CPU that reduces moves what is sent and received, too
+  double one_phase_byte_ns = 0.0034;
+  double symmetric_ns = 9'500, symmetric_byte_ns = 0.003;  // reductions
+  double stores_ns = 9'000, stores_byte_ns = 0.0029;       // all else
+  bool cpu_moves = false;                                  // the CPU that reduces moves what is sent and received, too
 };
 
 /// Until the last rank is done. The same on all ranks: rank and, of alltoall's v form, counts are not looked at.

@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kAlign = 64;                               // of cuts: whole elements, and whole words of what is aligned
 constexpr uint64_t kMostPieces = 64, kMostHostPieces = 1024;  // of a chain
 constexpr uint64_t kHostChunk = 256 << 10;                    // is in the second-level cache when the next step reads it
-constexpr uint64_t kDeviceChunk = 4 << 20;  // takes all blocks long enough for one walk over the steps not to matter
+constexpr uint64_t kDeviceChunk = 8 << 20;  // takes all blocks long enough for one walk over the steps not to matter
 constexpr uint64_t kDevicePieces = 4;       // two steps of as many are in a launch's parameters
 constexpr double kNearByte = 0.03;          // nanoseconds of what the executor does
 constexpr uint64_t kLeastCarried = 64 << 10;
@@ -221,7 +221,9 @@ uint64_t PlanPieces::chosen(const std::vector<uint32_t>& chain, const Executor& 
     const double best = std::sqrt(static_cast<double>(bytes) * kOperationFrames * costs.frame / std::max(byte, 1e-3));
     return std::max(kLeastCarried, static_cast<uint64_t>(best));
   }
-  return by.device() != nullptr ? std::max(kDeviceChunk, bytes / kDevicePieces + 1) : kHostChunk;
+  if (by.device() == nullptr) return kHostChunk;
+  const bool reduces = std::any_of(chain.begin(), chain.end(), [this](uint32_t i) { return list_[i].op.verb == Verb::reduce; });
+  return reduces ? UINT64_MAX : std::max(kDeviceChunk, bytes / kDevicePieces + 1);
 }
 
 void PlanPieces::check_again() {

@@ -22,6 +22,9 @@ impl::emulated::Faults& faults_of(tw_queue* queue) {
   return static_cast<impl::emulated::EmulatedDevice*>(executor_of(queue).device())->faults();
 }
 
+/// Only emulated devices can be told to fail.
+bool emulated_places() { return std::getenv("THALWEG_TEST_PLACES") == nullptr; }
+
 /// A word of pinned memory for which a queue waits.
 class Gate {
  public:
@@ -38,6 +41,7 @@ void call(tw_queue* queue, GroupRank& rank) { ASSERT_EQ(tw_barrier_on(queue, ran
 
 /// What else is on the queue of a launch that failed holds up no later kernel.
 TEST(KernelsFaults, AFailedLaunchIsNotWaitedFor) {
+  if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";
   run_group(2, [](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     OwnQueue queue(rank, place), beside(rank, place);
@@ -65,6 +69,7 @@ TEST(KernelsFaults, AFailedLaunchIsNotWaitedFor) {
 
 /// The next kernel still comes behind the one before the launch that failed.
 TEST(KernelsFaults, AFailedLaunchLeavesTheOrder) {
+  if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";
   run_group(2, [](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     OwnQueue queue(rank, place);
@@ -206,6 +211,7 @@ std::vector<Measured> measure(Operation fails, unsigned nth) {
 }
 
 TEST(KernelsMeasured, ByAllRanksAlike) {
+  if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";
   const std::vector<Measured> all = measure(Operation::queue, 0);
   for (const Measured& one : all) {
     EXPECT_EQ(one.status, TW_OK);
@@ -217,6 +223,7 @@ TEST(KernelsMeasured, ByAllRanksAlike) {
 
 /// Whatever fails on one of them: all go on by steps, and say which rank it was.
 TEST(KernelsMeasured, OrByNone) {
+  if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";
   const unsigned queues = measure(Operation::queue, 0)[1].calls;  // the last one is measured with
   for (const auto& [fails, nth] : {std::pair{Operation::queue, queues}, {Operation::launch, 1u}, {Operation::launch, 30u}}) {
     const std::vector<Measured> all = measure(fails, nth);
