@@ -281,7 +281,7 @@ def fresh_misses(run: Run) -> list[str]:
 
 
 def adapters_misses(runs: list[Run]) -> list[str]:
-    """Of benchmarks/adapters.py: of each program at each place of the processors, what the newest run that measured it has missed."""
+    """Of benchmarks/adapters.py: of each program at each place of the processors, what its newest run has missed."""
     latest: dict[tuple[str, str], tuple[dict[str, Any], Run]] = {}
     for run in (run for run in runs if run.kind == "adapters"):
         for row in run.result["rows"]:
