@@ -89,7 +89,8 @@ double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& co
   if (kernels == Kernels::ll) return costs.ll_ns + (ranks - 1) * bytes * costs.ll_byte_ns;
   const bool all = c.kind == CollectiveKind::allreduce;
   const double in_two = all ? 2 * (ranks - 1) / ranks * bytes : bytes;
-  if (kernels == Kernels::two_phases) return costs.two_phases_ns + in_two * costs.simple_byte_ns;
+  if (kernels == Kernels::two_phases)
+    return costs.two_phases_ns + in_two * (all ? costs.simple_byte_ns : costs.one_phase_byte_ns);
   if (kernels == Kernels::symmetric) {
     const bool sliced = all || c.kind == CollectiveKind::broadcast;
     const bool loads = all || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;
