@@ -2,7 +2,7 @@
 // Captured collectives of float32 on the queues of N devices, a process each: 100 of a kind in a graph (of more than 1 MiB: 20), launched three times. Each is
 // verified first. Beside it: nccl_collectives.py.
 //   usage: thalweg-gpu-collectives [RANKS] [DEVICE] [ALGORITHM,...]   (2, cuda; ALGORITHM "chosen": by itself; with "symmetric",
-//   buffers are windows of the group)
+//   buffers are registered windows of the group)
 // A line of JSON for each; us: the median of 12 times, of the slowest rank's; bytes: as NCCL's tests name sizes (allgather,
 // reduce_scatter, alltoall: of all ranks' blocks).
 #include <sys/wait.h>
@@ -147,7 +147,10 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
   r.host = static_cast<float*>(tw_memory_address(memory[2]));
   tw_window* windows[2] = {};
   const bool symmetric = std::find(algorithms.begin(), algorithms.end(), "symmetric") != algorithms.end();
-  for (int i = 0; i < 2 && symmetric; ++i) must(tw_group_window(r.world, memory[i], nullptr, &windows[i]), "tw_group_window");
+  for (int i = 0; i < 2 && symmetric; ++i) {
+    must(tw_group_window(r.world, memory[i], nullptr, &windows[i]), "tw_group_window");
+    must(tw_window_register_on(windows[i], r.queue), "tw_window_register_on");
+  }
   for (int kind = 0; kind < kinds; ++kind) {
     for (size_t bytes : {size_t{8}, size_t{4096}, size_t{16} << 10, size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
                          size_t{4} << 20, size_t{16} << 20, size_t{64} << 20, size_t{256} << 20}) {

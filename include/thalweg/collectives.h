@@ -215,16 +215,22 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  *
  * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective is one kernel on
  * each device: algorithm "ll" (low latency; of equal blocks), "simple" or, of broadcasts, "two_phases",
- * chosen by what the group measures then. Where the buffers lie in windows of the group (tw_group_window) on all ranks, kernels may
- * also use other ranks' buffers themselves ("symmetric"): of a broadcast, an allgather and an alltoall that is the receiving buffer,
- * of a reduction the one with the operands, of an allreduce both. Each buffer lies in the same window on all ranks, at any offset; an
- * alltoall and a reduce-scatter are in place on all ranks or on none. A rank's buffers may then be read and written from the moment
- * that its queue reaches the call. The first use of a window is a collective of the host's. From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
+ * chosen by what the group measures then; or "symmetric", where the buffers lie in windows that tw_window_register_on was called for.
+ * From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
  * reachable one's, pinned, or the library's (TW_ERR_UNSUPPORTED; any memory by an algorithm of several steps, named on all ranks).
  * They take 32 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups
  * may be on several queues at once, in any order, as long as all of them find room; those of one group come one after the other,
  * on whichever queues (TW_ERR_BUSY where graphs run two at a time). No run of a graph may begin after the group has ended. */
 TW_CHECKED tw_status tw_barrier_on(tw_queue *queue, tw_group *group, const tw_collective_options *options);
+/** Collective: from now on, until the window is destroyed, kernels of its group's collectives on queues use each other's buffers
+ *  themselves where these lie in it: of a broadcast, an allgather and an alltoall the receiving buffer, of a reduction the one with
+ *  the operands, of an allreduce both (algorithm "symmetric", chosen by cost). The window is tw_group_window's. A buffer that lies in a
+ *  registered window on one rank lies in the same window on all ranks, at any offset; an alltoall and a reduce-scatter are in place on
+ *  all ranks or on none. A rank's buffer may then be read and written from the moment that its queue reaches the call. Before the
+ *  window is destroyed, queues and plans that used it are idle. TW_ERR_INVALID: not a group's window, or one that shares memory with
+ *  it is registered; TW_ERR_UNSUPPORTED: the group's collectives are not by kernels, or a device does not reach a part. On all
+ *  ranks alike. */
+TW_CHECKED tw_status tw_window_register_on(tw_window *window, tw_queue *queue);
 TW_CHECKED tw_status tw_broadcast_on(tw_queue *queue, tw_group *group, void *buffer, size_t count, uint32_t type, uint32_t root,
                                      const tw_collective_options *options);
 TW_CHECKED tw_status tw_reduce_to_root_on(tw_queue *queue, tw_group *group, const void *send, void *recv, size_t count,

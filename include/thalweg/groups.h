@@ -94,8 +94,7 @@ TW_CHECKED tw_status tw_group_lost(tw_group *group, uint32_t *ranks, uint32_t *c
  *  TW_ERR_PEER_LOST: others have lost this rank. */
 TW_CHECKED tw_status tw_group_shrink(tw_group *group, tw_group **left);
 
-/** Collective: tw_window_create over the group, which must outlive the window. The group's collectives on queues go straight between
- *  buffers that lie in such windows (collectives.h); queues and plans that used it are idle when it is destroyed. */
+/** Collective: tw_window_create over the group, which must outlive the window. tw_window_register_on lets collectives use it. */
 TW_CHECKED tw_status tw_group_window(tw_group *group, tw_memory *memory, const tw_window_options *options, tw_window **window);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // windows.hpp: the C++ view of windows.h. Part of thalweg.hpp, whose conventions hold.
 #pragma once
+#include <thalweg/collectives.h>
 #include <thalweg/windows.h>
 #include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
@@ -59,6 +60,8 @@ class [[nodiscard]] Window {
     std::memcpy(&window, &bound, sizeof window);
     return window;
   }
+  /// Collective: the group's collectives on queues use buffers in it themselves (tw_window_register_on). queue: a Queue's get().
+  void register_on(tw_queue* queue) const { detail::check(tw_window_register_on(get(), queue)); }
   /// Throws the failure: a lost peer, or a wait of device code that failed.
   void check() const { detail::check(tw_window_check(get())); }
   /// Collective: the end that the destructor makes too, and how it went.

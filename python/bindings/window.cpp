@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows: symmetric memory over ranks.
+#include "plan.hpp"
 #include "wait.hpp"
 
 namespace thalweg::python {
@@ -186,6 +187,14 @@ nb::object window_bind(nb::handle_t<Window> owner, const std::string& place) {
   return nb::cast(BoundWindow{nb::borrow(owner), bound}, nb::rv_policy::move);
 }
 
+void window_register_on(Window& self, Queue& queue) {
+  tw_window* handle = self.get();
+  tw_queue* on = queue.get();
+  self.worker->enter();
+  const Using user(self.users), used(queue.users);
+  check(without_gil({self.worker}, [&] { return tw_window_register_on(handle, on); }));
+}
+
 uintptr_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
 void bind_bound_window(nb::module_& m) {
@@ -242,6 +251,11 @@ void bind_window(nb::module_& m) {
            "Unreachable, with the rank and the remedy, where a part cannot be reached by loads and stores from there; "
            "PeerLost.\n"
            "Binding a place again clears what check() reports of it.")
+      .def("register_on", &window_register_on, arg("queue"),
+           "Collective, of a group's window: from now on kernels of the group's collectives on queues use each other's buffers "
+           "in\n"
+           "it themselves. A buffer that lies in it on one rank lies in it on all ranks, at any offset. Raises InvalidError,\n"
+           "Unsupported, on all ranks alike.")
       .def(
           "check", [](Window& s) { check(tw_window_check(s.get())); },
           "Raises what went wrong first: PeerLost, or the failure that device code recorded. Any thread; waits for nothing.")

@@ -63,7 +63,8 @@ const char* short_kernels_any_order(const Collective& c) {
 
 const char* windows(const Collective& c) {
   const char* why_not = kernels(c);
-  return why_not == nullptr && !c.symmetric ? "for buffers in windows of the group (tw_group_window), on all ranks" : why_not;
+  return why_not == nullptr && !c.symmetric ? "for buffers in windows that are registered (tw_window_register_on), on all ranks"
+                                            : why_not;
 }
 const char* windows_any_order(const Collective& c) {
   const char* why_not = kernels_any_order(c);

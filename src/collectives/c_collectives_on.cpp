@@ -6,6 +6,7 @@
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
 #include "plans/queue.hpp"
+#include "plans/window.hpp"
 
 using namespace thalweg::impl;
 
@@ -35,6 +36,16 @@ Status run_on(tw_queue* queue, tw_group* group, const tw_collective_options* giv
 }  // namespace
 
 extern "C" {
+
+tw_status tw_window_register_on(tw_window* window, tw_queue* queue) {
+  if (window == nullptr) return fail(TW_ERR_INVALID, "the window is NULL");
+  if (Status s = window->born.check("window"); is_error(s)) return s;
+  if (Status s = check(queue); is_error(s)) return s;
+  if (window->group == nullptr) return fail(TW_ERR_INVALID, "the window is not a group's: make it by tw_group_window");
+  const Enter enter(window->worker);
+  if (is_error(enter.status())) return enter.status();
+  return register_window(*queue, *window);
+}
 
 tw_status tw_barrier_on(tw_queue* queue, tw_group* group, const tw_collective_options* options) {
   return run_on(queue, group, options, [&](Call& call) {

@@ -59,8 +59,8 @@ Status resolve_planned(Collectives& all, Call& call, const tw_collective_options
 /// number of steps.
 uint64_t planned_chunk(const Collective& what);
 
-/// Collective where a buffer lies in a window of the group that kernels have not used: whether all ranks' reach it. Under no lock.
-Status agree_on_windows(tw_group& group, Call& call, const tw_collective_options& options);
+/// Collective, under no lock: tw_window_register_on. (device_exchange.cpp)
+Status register_window(tw_queue& queue, tw_window& window);
 /// Where kernels of all ranks do it: what the step of a plan needs. *out stays null: resolve_planned() it. (device_exchange.cpp)
 Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options, std::shared_ptr<ExchangeStep>* out);
 /// Then, under no lock: counts of several lengths go where the device reads them.

@@ -6,6 +6,7 @@
 
 #include "collectives/call.hpp"
 #include "collectives/collectives.hpp"
+#include "collectives/planned.hpp"
 #include "collectives/run.hpp"
 #include "groups/exchange.hpp"
 
@@ -89,32 +90,17 @@ Symmetric symmetric_of(const Collective& c) {
 }
 
 struct InWindows {
-  WindowList::One *input = nullptr, *output = nullptr;
-  bool all_reach() const {
-    const auto fits = [](const WindowList::One* one) { return one == nullptr || one->reach == WindowList::Reach::all; };
-    return (input != nullptr || output != nullptr) && fits(input) && fits(output);
-  }
+  const WindowList::One *input = nullptr, *output = nullptr;
+  bool any() const { return input != nullptr || output != nullptr; }
 };
 /// *out: nothing where a buffer lies in none.
-void find_windows(WindowList& windows, const Call& call, const CollectiveTask& task, InWindows* out) {
+void find_windows(const WindowList& windows, const Call& call, const CollectiveTask& task, InWindows* out) {
   const Bound& bound = task.bound;
   if (has_lengths(call) || is_rare(call, task.operation)) return;
   const Symmetric wanted = symmetric_of(call.what);
   if (wanted.input != 0) out->input = windows.find(reinterpret_cast<uint64_t>(bound.input.address), wanted.input);
   if (wanted.output != 0) out->output = windows.find(reinterpret_cast<uint64_t>(bound.output.address), wanted.output);
   if ((wanted.input != 0 && out->input == nullptr) || (wanted.output != 0 && out->output == nullptr)) *out = {};
-}
-
-/// Collective: a window's first use by kernels.
-Status agree_on(tw_group& group, WindowList::One* one, const DeviceArea& area) {
-  if (one == nullptr || one->reach != WindowList::Reach::unknown) return TW_OK;
-  tw_device_window view{};
-  tw_window* const window = one->window;
-  char mine = window->bound(area.device()) != nullptr || !is_error(window->bind(area.place().c_str(), &view)) ? 1 : 0;
-  std::vector<char> all(group.size);
-  if (Status s = exchange(group, &mine, 1, all.data()); is_error(s)) return s;
-  one->reach = std::ranges::find(all, 0) == all.end() ? WindowList::Reach::all : WindowList::Reach::not_all;
-  return TW_OK;
 }
 
 void use_window(const WindowList::One& one, const DeviceArea& area, uint64_t address, const device::u64** bases,
@@ -230,18 +216,38 @@ void fill_equal(const Collective& c, const Call& call, Kernels kernels, const Op
 
 }  // namespace
 
-Status agree_on_windows(tw_group& group, Call& call, const tw_collective_options& options) {
-  if (group.collectives->device() == nullptr) return TW_OK;
-  const DeviceArea& area = *group.collectives->device();
-  InWindows found;
+/// All ranks' devices reach it, or none registers it.
+Status register_window(tw_queue& queue, tw_window& window) {
+  tw_group& group = *window.group;
+  Collectives* collectives = nullptr;
+  if (Status s = enter(group, &collectives); is_error(s)) return s;
+  const std::lock_guard turn(collectives->enqueue_order(), std::adopt_lock);
+  if (Status s = find_device(queue, *collectives, "tw_window_register_on"); is_error(s)) return s;
+  const std::shared_ptr<DeviceArea>& area = collectives->device();
+  if (area == nullptr)
+    return fail(TW_ERR_UNSUPPORTED, "the group's collectives on queues are not by kernels: %s",
+                collectives->why_no_device().c_str());
+  bool shares = false;
   {
     const Engine::Guard guard(*group.worker.engine);
-    CollectiveTask task;
-    if (Status s = prepare_task(*group.collectives, call, options, &task); is_error(s)) return s;
-    find_windows(group.windows, call, task, &found);
+    shares = window.listed != nullptr || group.windows.overlaps(window);
   }
-  if (Status s = agree_on(group, found.input, area); is_error(s)) return s;
-  return agree_on(group, found.output, area);
+  Status mine =
+      shares ? fail(TW_ERR_INVALID, "the window, or one that shares memory with it, is registered already") : Status{TW_OK};
+  tw_device_window view{};
+  if (!is_error(mine) && window.bound(area->device()) == nullptr) mine = window.bind(area->place().c_str(), &view);
+  const std::string why = is_error(mine) ? last_error() : "";
+  const int32_t told = mine;
+  std::vector<int32_t> all(group.size);
+  if (Status s = exchange(group, &told, sizeof told, all.data()); is_error(s)) return s;
+  if (is_error(mine)) return fail(mine, "%s", why.c_str());
+  for (uint32_t i = 0; i < group.size; ++i) {
+    if (all[i] != TW_OK)
+      return fail(static_cast<Status>(all[i]), "rank %u cannot register the window: its own error text says why", i);
+  }
+  const Engine::Guard guard(*group.worker.engine);
+  group.windows.add(window);
+  return TW_OK;
 }
 
 Status resolve_exchange(Collectives& all, Call& call, const tw_collective_options& options,
@@ -254,7 +260,7 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   call.what.kernel_room = area.room();
   InWindows in;
   find_windows(all.group().windows, call, task, &in);
-  call.what.symmetric = in.all_reach() || (call.what.bytes() == 0 && !has_lengths(call));
+  call.what.symmetric = in.any() || (call.what.bytes() == 0 && !has_lengths(call));
   Kernels kernels = Kernels::none;
   const Status chosen = all.schedules().choose_kernels(call.what, options.algorithm, &kernels);
   const Collective what = call.what;

@@ -269,7 +269,6 @@ Status add_steps(tw_plan& plan, const char* name, Executor& by, std::shared_ptr<
 Status add_exchange(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, bool* added,
                     uint32_t* step) {
   std::shared_ptr<ExchangeStep> exchange;
-  if (Status s = agree_on_windows(group, call, options); is_error(s)) return s;
   {
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = group.collectives->check(); is_error(s)) return s;
@@ -386,7 +385,11 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   append(key, options.scale);
   append(key, call.send.address);
   append(key, call.recv.address);
-  append(key, group.windows.version());
+  {
+    const Engine::Guard guard(*group.worker.engine);
+    append(key, group.windows.number_at(reinterpret_cast<uint64_t>(call.send.address)));
+    append(key, group.windows.number_at(reinterpret_cast<uint64_t>(call.recv.address)));
+  }
   for (const Counts* counts : {&call.sent, &call.received}) {
     append(key, counts->counts);
     append(key, counts->offsets);

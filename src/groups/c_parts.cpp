@@ -91,7 +91,7 @@ tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_op
   }
   const Status made = tw_window_create(&group->worker, endpoints.data(), group->size, group->rank, memory, tw_group_exchange,
                                        group, options, window);
-  if (!is_error(made)) group->windows.add(**window);
+  if (!is_error(made)) (*window)->group = group;
   return made;
 }
 

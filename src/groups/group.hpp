@@ -91,7 +91,7 @@ struct tw_group {
   uint64_t exchanges = 0;  // so far: in the same order, too
   uint64_t made = 0;       // calls that make groups of this one, so far: in the same order; ids and steps derive from it
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
-  thalweg::impl::WindowList windows;                        // over it
+  thalweg::impl::WindowList windows;                        // that its collectives on queues use
   std::vector<uint64_t> hosts;                              // by rank
   thalweg::impl::RankPlace costs;  // of its links, by which algorithms are chosen: the same on all ranks
   thalweg::impl::BornHere born;

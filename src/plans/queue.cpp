@@ -99,7 +99,10 @@ tw_queue::~tw_queue() {
     const std::lock_guard lock(queues().mutex);
     queues().all.erase(this);
   }
-  if (waited_ahead || !kept_.empty()) queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
+  const bool of_groups = std::any_of(noted_.begin(), noted_.end(), [](const tw_plan* plan) { return plan->has_kernels(); });
+  // A group's next kernel, on whichever queue, comes behind this one's.
+  if (waited_ahead || of_groups || !kept_.empty())
+    queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
   for (const auto& [key, plan] : kept_) {
     if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
     noted_.erase(plan);

@@ -21,6 +21,8 @@
 #include "protocols/one_sided.hpp"
 #include "routes/prepared.hpp"
 
+struct tw_group;
+
 namespace thalweg::impl {
 
 /// What code of one executor needs: in its memory the abort flag, then the addresses; in pinned memory failure and abort.
@@ -68,6 +70,7 @@ struct tw_window {
   uint64_t timeout_ns;
   uint32_t rank = 0;
   std::vector<thalweg::impl::WindowRank> ranks;
+  tw_group* group = nullptr;                                         // tw_group_window's; it outlives the window
   thalweg::impl::WindowList* listed = nullptr;                       // a group's
   const std::shared_ptr<char> alive = std::make_shared<char>('\0');  // for plans that use it
   const std::shared_ptr<thalweg::impl::LossBoard> board = std::make_shared<thalweg::impl::LossBoard>();

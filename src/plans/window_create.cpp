@@ -256,6 +256,9 @@ Status tw_window::end() {
 }
 
 tw_window::~tw_window() {
-  if (listed != nullptr) listed->remove(*this);
+  if (listed != nullptr) {
+    const Engine::Guard guard(*worker.engine);
+    listed->remove(*this);
+  }
   let_go();
 }

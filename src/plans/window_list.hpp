@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The windows of a group: where its collectives on queues find out whether all ranks' buffers lie in them. All ranks make them in one
-// order, which numbers them.
+// The windows that a group's collectives on queues use (tw_window_register_on). All ranks register them in one order, which numbers
+// them. Under the engine's lock.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,6 +11,10 @@ namespace thalweg::impl {
 
 class WindowList {
  public:
+  struct One {
+    tw_window* window;
+    uint64_t number;  // from 1 on; never another one's
+  };
   WindowList() = default;
   WindowList(const WindowList&) = delete;
   WindowList& operator=(const WindowList&) = delete;
@@ -18,21 +22,16 @@ class WindowList {
 
   void add(tw_window& window);
   void remove(tw_window& window);
-  /// Do all ranks' kernels reach all of it? Found out together, once.
-  enum class Reach : uint8_t { unknown, all, not_all };
-  struct One {
-    tw_window* window;
-    uint64_t number;  // from 1 on
-    Reach reach = Reach::unknown;
-  };
-  /// The one that holds [address, address + length), until the next change; null: none does.
-  One* find(uint64_t address, uint64_t length);
-  /// Another one, when windows were made or ended.
-  uint64_t version() const { return changes_; }
+  /// The one that holds [address, address + length); null: none does.
+  const One* find(uint64_t address, uint64_t length) const;
+  /// Of the one that holds the address; 0: none does.
+  uint64_t number_at(uint64_t address) const;
+  /// Does one share memory with this one?
+  bool overlaps(const tw_window& window) const;
 
  private:
   std::vector<One> all_;
-  uint64_t made_ = 0, changes_ = 0;
+  uint64_t made_ = 0;
 };
 
 }  // namespace thalweg::impl

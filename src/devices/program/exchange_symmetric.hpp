@@ -148,6 +148,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
   }
 
   THALWEG_DEVICE void push_offsets() const {
+    if (x_.reduces != 0) m_.fence();  // what this rank's earlier kernels wrote, others load
     THALWEG_ROLLED
     for (u32 p = group_.rank(); p < x_.size; p += group_.size()) {
       if (p == x_.rank) continue;
@@ -186,6 +187,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
       peers_.input[p] = x_.inputs != nullptr ? m_.load(x_.inputs + p) + offset_of(peers_.input[p]) : 0;
       peers_.output[p] = x_.outputs != nullptr ? m_.load(x_.outputs + p) + offset_of(peers_.output[p]) : 0;
     }
+    if (x_.reduces != 0) m_.fence();  // behind the words of the others
     return !group_.any(!alike);
   }
 

@@ -181,8 +181,8 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
   return done;
 }
 
-/// The frame that the glance shows, and nothing behind it, in an exchange of single frames: a receiver that answers does so first.
-/// 0: it is not there. Where there is a glance, the port is not armed, nothing is pinned, and one ring alone is hot.
+/// The frame that the glance shows, and nothing behind it, in an exchange of single frames: a receiver that answers does so
+/// first. 0: it is not there. Where there is a glance, the port is not armed, nothing is pinned, and one ring alone is hot.
 inline unsigned ShmPort::take_shown() {
   ShmLink& link = *hot_[0].link;
   progressing_ = true;

@@ -29,7 +29,7 @@ struct JobCase {
   size_t count = 1;
   bool in_place = false;
   const char* place = "host";
-  bool windows = false;  // each buffer is one of the group
+  tw_queue* windows = nullptr;  // each buffer is one of the group, registered on this queue
 };
 
 /// Type, operation, root and whether in place by `pick`. place lives as long.
@@ -153,9 +153,10 @@ class Jobs {
  private:
   Room* room(size_t elements) {
     rooms_.push_back(std::make_unique<Room>(rank_.rank.context, c_.place, elements * size_of(c_.type)));
-    if (c_.windows) {
+    if (c_.windows != nullptr) {
       windows_.push_back(nullptr);
       EXPECT_EQ(tw_group_window(group_, rooms_.back()->memory(), nullptr, &windows_.back()), TW_OK) << tw_last_error();
+      EXPECT_EQ(tw_window_register_on(windows_.back(), c_.windows), TW_OK) << tw_last_error();
     }
     return rooms_.back().get();
   }

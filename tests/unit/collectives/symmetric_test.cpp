@@ -21,7 +21,7 @@ void run_all(uint32_t ranks, const char* algorithm) {
     for (size_t i = 0; i < std::size(kCounts); ++i) {
       const uint64_t pick = seed + i;
       JobCase c = random_case(pick, kCounts[i], rank.rank.size, place);
-      c.windows = true;
+      c.windows = queue;
       SCOPED_TRACE("count " + std::to_string(c.count) + ", type " + std::to_string(c.type) + ", operation " +
                    std::to_string(c.op));
       Jobs& jobs = *all.emplace_back(std::make_unique<Jobs>(rank, c));
@@ -53,7 +53,7 @@ TEST_P(SymmetricKernels, CapturedAmongOthers) {
     std::vector<std::unique_ptr<Jobs>> all;
     for (size_t i = 0; i < 3; ++i) {
       JobCase c = random_case(seed + i, 20'011 + 333 * i, rank.rank.size, place);
-      c.windows = true;
+      c.windows = queue;
       all.push_back(std::make_unique<Jobs>(rank, c));
       all.back()->add_symmetric();
     }
@@ -90,6 +90,7 @@ TEST_P(SymmetricKernels, AtOtherOffsetsOnEachRank) {
     Room room(rank.rank.context, place.c_str(), kRoom);
     tw_window* window = nullptr;
     ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
     tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
     options.algorithm = "symmetric";
     const uint32_t me = rank.rank.number, size = rank.rank.size;
@@ -135,7 +136,7 @@ TEST(SymmetricRules, BuffersOutsideOfWindowsAreRefused) {
     options.algorithm = "symmetric";
     EXPECT_EQ(tw_allreduce_on(queue, rank.group, TW_IN_PLACE, room.data(), 100, TW_TYPE_FLOAT32, TW_REDUCE_SUM, &options),
               TW_ERR_UNSUPPORTED);
-    EXPECT_NE(std::string(tw_last_error()).find("tw_group_window"), std::string::npos) << tw_last_error();
+    EXPECT_NE(std::string(tw_last_error()).find("tw_window_register_on"), std::string::npos) << tw_last_error();
     rank.rank.barrier();
   });
 }
@@ -148,6 +149,8 @@ TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) {
     tw_window* windows[2] = {};
     ASSERT_EQ(tw_group_window(rank.group, one.memory(), nullptr, &windows[0]), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_group_window(rank.group, other.memory(), nullptr, &windows[1]), TW_OK) << tw_last_error();
+    for (tw_window* window : windows) ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_window_register_on(windows[0], queue), TW_ERR_INVALID);  // once
     tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
     options.algorithm = "symmetric";
     Room& mine = rank.rank.number == 0 ? one : other;
@@ -167,6 +170,7 @@ TEST(SymmetricRules, APlanKnowsThatItsWindowHasEnded) {
     Room room(rank.rank.context, place.c_str(), 4096);
     tw_window* window = nullptr;
     ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
     OwnPlan plan(rank, place);
     tw_collective_options by = TW_COLLECTIVE_OPTIONS_INIT;
     by.algorithm = "symmetric";
