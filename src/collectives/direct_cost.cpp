@@ -95,7 +95,9 @@ double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& co
     const bool sliced = all || c.kind == CollectiveKind::broadcast;
     const bool loads = all || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;
     const double moved = sliced ? in_two : (ranks - 1) * bytes;
-    return loads ? costs.symmetric_ns + moved * costs.symmetric_byte_ns : costs.stores_ns + moved * costs.stores_byte_ns;
+    const double hops = c.kind == CollectiveKind::broadcast && c.size > 2 ? 2 : 1;
+    return loads ? costs.symmetric_ns + moved * costs.symmetric_byte_ns
+                 : hops * costs.stores_ns + moved * costs.stores_byte_ns;
   }
   return costs.one_phase_ns + (ranks - 1) * bytes * costs.one_phase_byte_ns;
 }
