@@ -96,8 +96,7 @@ double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& co
     const bool loads = all || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;
     const double moved = sliced ? in_two : (ranks - 1) * bytes;
     const double hops = c.kind == CollectiveKind::broadcast && c.size > 2 ? 2 : 1;
-    return loads ? costs.symmetric_ns + moved * costs.symmetric_byte_ns
-                 : hops * costs.stores_ns + moved * costs.stores_byte_ns;
+    return loads ? costs.symmetric_ns + moved * costs.symmetric_byte_ns : hops * costs.stores_ns + moved * costs.stores_byte_ns;
   }
   return costs.one_phase_ns + (ranks - 1) * bytes * costs.one_phase_byte_ns;
 }
