@@ -18,16 +18,8 @@ set(cuda_embedded -DOUTPUT=${cuda_image} -DHEADER=devices/cuda/kernels.hpp -DFUN
 if(THALWEG_NVCC)
   message(STATUS "CUDA kernels: by ${THALWEG_NVCC}")
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/*
-    ${PROJECT_SOURCE_DIR}/src/devices/kernels/*)
-  foreach(header types order side copy reduce thread_group channel_steps wait)
-    list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/${header}.hpp)
-  endforeach()
-  foreach(header machine cuda host)
-    list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/include/thalweg/device/machine/${header}.hpp)
-  endforeach()
-  foreach(text exchange exchange_fold exchange_run ownership program_executor specialised specialised_run timeout)
-    list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/program/${text}.hpp)
-  endforeach()
+    ${PROJECT_SOURCE_DIR}/src/devices/kernels/* ${PROJECT_SOURCE_DIR}/src/devices/program/*.hpp
+    ${PROJECT_SOURCE_DIR}/include/thalweg/device/*.hpp ${PROJECT_SOURCE_DIR}/include/thalweg/device/machine/*.hpp)
   list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/persistent/block.hpp)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}

@@ -147,17 +147,16 @@ TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const
  * tw_plan_reduce_to_root is tw_reduce: tw_plan_reduce is the reduction of one process (plans.h).
  *
  * By one kernel on each device, as on a queue (below), where all ranks name the algorithm "kernel" (one of them, chosen; steps where
- * the ranks' plans are not at devices that reach each other), "ll", "simple", "two_phases" or "symmetric" (TW_ERR_UNSUPPORTED there). The
- * first
- * such call of a group progresses its worker until all ranks have called it. These run in the order in which they were added, and
- * with the group's collectives on queues in that of the triggers and calls, which is the same on all ranks. In such a plan
- * collectives keep the order in which they were added, and sends, receives and waits for signals come before or after each of those
- * kernels, by after_steps (tw_plan_prepare: TW_ERR_UNSUPPORTED).
+ * the ranks' plans are not at devices that reach each other), "ll", "simple", "two_phases" or "symmetric" (TW_ERR_UNSUPPORTED
+ * there). The first such call of a group progresses its worker until all ranks have called it. These run in the order in which they
+ * were added, and with the group's collectives on queues in that of the triggers and calls, which is the same on all ranks. In such
+ * a plan collectives keep the order in which they were added, and sends, receives and waits for signals come before or after each of
+ * those kernels, by after_steps (tw_plan_prepare: TW_ERR_UNSUPPORTED).
  *
  * Options: flags, commutative, algorithm, after_steps, scale; the plan has the time limit, and tells how a run ended.
- * TW_ERR_UNSUPPORTED: TW_REDUCE_USER; and TW_REDUCE_AVERAGE, _SCALED_SUM, and reductions of FLOAT8 and BOOL, but by kernels. Reductions are done by what runs the plan, in the
- * order of the call's algorithm: the same bits on the host and on every device. A run that fails fails the plan, not the group: it
- * names the rank that it waited for, and the plans at the other ranks fail in turn.
+ * TW_ERR_UNSUPPORTED: TW_REDUCE_USER; and TW_REDUCE_AVERAGE, _SCALED_SUM, and reductions of FLOAT8 and BOOL, but by kernels.
+ * Reductions are done by what runs the plan, in the order of the call's algorithm: the same bits on the host and on every device. A
+ * run that fails fails the plan, not the group: it names the rank that it waited for, and the plans at the other ranks fail in turn.
  *
  * What may be enqueued on several queues at once without a deadlock: a run waits in its kernel for the other ranks' runs, so all
  * runs that wait for each other need room on their devices at the same time, beside the caller's kernels. A run is at most 64
@@ -214,8 +213,8 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  * such a call, and nothing was enqueued). Options: as in plans, without after_steps.
  *
  * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective is one kernel on
- * each device: algorithm "ll" (low latency; of equal blocks), "simple" or, of broadcasts, "two_phases",
- * chosen by what the group measures then; or "symmetric", where the buffers lie in windows that tw_window_register_on was called for.
+ * each device: algorithm "ll" (low latency; of equal blocks), "simple" or, of broadcasts, "two_phases", chosen by what the group
+ * measures then; or "symmetric", where the buffers lie in windows that tw_window_register_on was called for.
  * From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
  * reachable one's, pinned, or the library's (TW_ERR_UNSUPPORTED; any memory by an algorithm of several steps, named on all ranks).
  * They take 32 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups

@@ -38,8 +38,7 @@ Status run_on(tw_queue* queue, tw_group* group, const tw_collective_options* giv
 extern "C" {
 
 tw_status tw_window_register_on(tw_window* window, tw_queue* queue) {
-  if (window == nullptr) return fail(TW_ERR_INVALID, "the window is NULL");
-  if (Status s = window->born.check("window"); is_error(s)) return s;
+  if (Status s = check(window); is_error(s)) return s;
   if (Status s = check(queue); is_error(s)) return s;
   if (window->group == nullptr) return fail(TW_ERR_INVALID, "the window is not a group's: make it by tw_group_window");
   const Enter enter(window->worker);

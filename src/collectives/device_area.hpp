@@ -60,7 +60,6 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   DeviceArea(const DeviceArea&) = delete;
   DeviceArea& operator=(const DeviceArea&) = delete;
 
-  std::string place() const { return executor_.name(); }
   Device& device() const override { return *executor_.device(); }
   Executor& executor() const { return executor_; }
   void watch(uint64_t* word) override;

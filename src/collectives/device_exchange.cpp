@@ -235,7 +235,7 @@ Status register_window(tw_queue& queue, tw_window& window) {
   Status mine =
       shares ? fail(TW_ERR_INVALID, "the window, or one that shares memory with it, is registered already") : Status{TW_OK};
   tw_device_window view{};
-  if (!is_error(mine) && window.bound(area->device()) == nullptr) mine = window.bind(area->place().c_str(), &view);
+  if (!is_error(mine) && window.bound(area->device()) == nullptr) mine = window.bind(area->executor().name().c_str(), &view);
   const std::string why = is_error(mine) ? last_error() : "";
   const int32_t told = mine;
   std::vector<int32_t> all(group.size);

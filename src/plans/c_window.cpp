@@ -7,17 +7,17 @@
 
 using namespace thalweg::impl;
 
-namespace {
-
-constexpr tw_window_options kWindowDefaults = TW_WINDOW_OPTIONS_INIT;
-
-Status check(const tw_window* window) {
+Status thalweg::impl::check(const tw_window* window) {
   if (window == nullptr) return fail(TW_ERR_INVALID, "the window is NULL");
   return window->born.check("window");
 }
 
+namespace {
+
+constexpr tw_window_options kWindowDefaults = TW_WINDOW_OPTIONS_INIT;
+
 Status check(const tw_window* window, uint32_t rank, const void* out) {
-  if (Status s = check(window); is_error(s)) return s;
+  if (Status s = thalweg::impl::check(window); is_error(s)) return s;
   if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the answer is NULL");
   if (rank < window->ranks.size()) return TW_OK;
   return fail(TW_ERR_INVALID, "there is no rank %u: the window has %zu ranks", rank, window->ranks.size());

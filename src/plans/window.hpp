@@ -105,3 +105,8 @@ struct tw_window {
   std::mutex bindings_mutex_;  // check() may come from any thread
   std::vector<std::unique_ptr<thalweg::impl::WindowBinding>> bindings_;
 };
+
+namespace thalweg::impl {
+/// Of a user's handle.
+Status check(const tw_window* window);
+}  // namespace thalweg::impl

@@ -66,6 +66,44 @@ class ExchangeBlock {
   }
 
   static THALWEG_DEVICE bool has(u64 mask, u32 rank) { return (mask >> rank & 1) != 0; }
+  /// The ranks behind this one: k = 1, 2, ...; 0: itself.
+  THALWEG_DEVICE u32 peer(u32 k) const { return x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size; }
+
+  /// Of `whole` bytes in units, for each block of threads; those of the last ones are shorter, or empty.
+  THALWEG_DEVICE u64 share_of(u64 whole, u64 unit) const { return ((whole + unit - 1) / unit + blocks_ - 1) / blocks_ * unit; }
+  /// Of each block in two phases; a multiple of 16, so that elements stay whole. The last ones may be shorter, or empty.
+  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.slices - 1) / x_.slices + 15) / 16 * 16; }
+  struct Range {
+    u64 begin, bytes;  // of a block
+  };
+  /// In two phases of the slice of `of`; otherwise of any block.
+  THALWEG_DEVICE Range range_in(u32 of, u64 begin, u64 end) const {
+    if (x_.slices != 0) {
+      const u64 before = slice() * (of < x_.unsliced ? of : of - 1);
+      begin += before;
+      end += before;
+      if (end > x_.bytes) end = x_.bytes;
+    }
+    return {begin, end > begin ? end - begin : 0};
+  }
+
+  THALWEG_DEVICE bool flag_there(u32 given, u32 from, u64 awaited) {
+    const u64 found = m_.acquire(word_at(x_.rank, layout_.flag(block_, given, from)));
+    if (static_cast<i64>(found - awaited) >= 0) return true;
+    missing_ = from;
+    return false;
+  }
+  /// What all threads have done so far.
+  template <bool kPublishes>
+  THALWEG_DEVICE void announce(u32 given, u64 pieces) const {
+    group_.sync();
+    THALWEG_ROLLED
+    for (u32 to = group_.rank(); to < x_.size; to += group_.size()) {
+      if (to == x_.rank) continue;
+      u64* const flag = word_at(to, layout_.flag(block_, given, x_.rank));
+      kPublishes ? m_.release(flag, pieces) : m_.store(flag, pieces);
+    }
+  }
   THALWEG_DEVICE u64 area(u32 of) const { return area_of(m_, x_, of); }
   THALWEG_DEVICE u64* word_at(u32 of, u64 offset) const { return reinterpret_cast<u64*>(area(of) + offset); }
   /// By all threads: eight words of each in flight, where all is aligned.

@@ -248,7 +248,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE void move_pieces(bool takes, u64 ranks) {
     THALWEG_ROLLED
     for (u32 k = 0; k < x_.size; ++k) {
-      const u32 p = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+      const u32 p = Base::peer(k);
       if (Base::has(ranks, p)) move_piece(takes, p, pairs_.of[p]);
     }
     group_.sync();

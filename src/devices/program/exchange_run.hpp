@@ -112,7 +112,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
       : Base(m, group, x, program, blocks, block) {
     const u64 whole = x.slices != 0 ? slice() : x.bytes, unit = x.low_latency != 0 ? kUnitBytes : sizeof(Word16);
-    const u64 share = ((whole + unit - 1) / unit + blocks - 1) / blocks * unit;
+    const u64 share = Base::share_of(whole, unit);
     begin_ = share * block < whole ? share * block : whole;
     end_ = whole - begin_ < share ? whole : begin_ + share;
     if (x.low_latency != 0) {
@@ -132,7 +132,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     for (u32 unit = group_.rank(); unit < units_ || unit == 0; unit += group_.size()) {
       THALWEG_ROLLED
       for (u32 k = 1; k < x_.size; ++k) {
-        const u32 to = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+        const u32 to = peer(k);
         const bool sends = has(x_.sends, to) && unit < units_;
         if (!sends && unit != 0) continue;
         const u64 word = !sends ? 0 : unit == group_.rank() && x_.input_stride == 0 ? ahead_ : input_word(to, unit);
@@ -173,11 +173,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     bool all = true;
     THALWEG_ROLLED
     for (u32 from = group_.rank(); from < x_.size; from += group_.size()) {
-      if (from == x_.rank) continue;
-      const u64 found = m_.acquire(word_at(x_.rank, layout_.flag(block_, given, from)));
-      if (static_cast<i64>(found - awaited_) >= 0) continue;
-      missing_ = from;
-      all = false;
+      if (from != x_.rank && !Base::flag_there(given, from, awaited_)) all = false;
     }
     return all;
   }
@@ -186,15 +182,15 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     switch (action_) {
       case Action::push:
         push_piece(pushed_);
-        announce<true>(0, before_ + ++pushed_);
+        Base::template announce<true>(0, before_ + ++pushed_);
         break;
       case Action::take:
         take_piece(reduced_);
         ++reduced_;
         if (x_.slices != 0) {
-          announce<true>(1, before_ + reduced_);
+          Base::template announce<true>(1, before_ + reduced_);
         } else {
-          announce<false>(1, before_ + reduced_);  // the slots are read; nothing is published
+          Base::template announce<false>(1, before_ + reduced_);  // the slots are read; nothing is published
           over_ = reduced_;
         }
         break;
@@ -217,13 +213,13 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   using Base::layout_;
   using Base::m_;
   using Base::missing_;
+  using Base::peer;
   using Base::run_;
+  using Base::slice;
   using Base::word_at;
   using Base::x_;
+  using typename Base::Range;
   enum class Action : u32 { push, take, finish };
-  struct Range {
-    u64 begin, bytes;  // of the slice, or of the block
-  };
   // ---- words
 
   THALWEG_DEVICE u64 read_word(u64 at, u64 bytes) const {
@@ -312,24 +308,17 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
 
   // ---- pieces
 
-  /// Of each block in two phases; a multiple of 16, so that elements stay whole. The last ones may be shorter, or empty.
-  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.slices - 1) / x_.slices + 15) / 16 * 16; }
   /// A piece of the slice of `of`, or of the block for it.
   THALWEG_DEVICE Range range_of(u32 piece, u32 of) const {
-    u64 begin = begin_ + u64{piece} * x_.piece, end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
-    if (x_.slices != 0) {
-      const u64 before = slice() * (of < x_.unsliced ? of : of - 1);
-      begin += before;
-      end += before;
-      if (end > x_.bytes) end = x_.bytes;
-    }
-    if constexpr (Elements::parts) {
+    const u64 begin = begin_ + u64{piece} * x_.piece;
+    u64 end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
+    if constexpr (Elements::parts) {  // blocks that are no slices
       if (x_.parts != nullptr) {
         const u64 bytes = m_.load(x_.parts + 2 * of + 1);
         if (end > bytes) end = bytes;
       }
     }
-    return {begin, end > begin ? end - begin : 0};
+    return Base::range_in(of, begin, end);
   }
   THALWEG_DEVICE u64 slot_at(u32 of, u32 piece, u32 second, u32 from) const {
     return area(of) + layout_.slot(block_, static_cast<u32>((before_ + piece) & 1), second, from);
@@ -344,7 +333,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE void push_piece(u32 piece) {
     THALWEG_ROLLED
     for (u32 k = 1; k < x_.size; ++k) {
-      const u32 to = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+      const u32 to = peer(k);
       if (!has(x_.sends, to)) continue;
       const Range range = range_of(piece, to);
       copy(slot_at(to, piece, 0, x_.rank), input_of(to) + range.begin, range.bytes);
@@ -375,7 +364,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE void store_on(u32 piece, u64 source, u64 bytes) const {
     THALWEG_ROLLED
     for (u32 k = 1; k < x_.size; ++k) {
-      const u32 to = x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size;
+      const u32 to = peer(k);
       if (to != x_.unsliced) copy(slot_at(to, piece, 1, x_.rank), source, bytes);
     }
   }
@@ -387,17 +376,6 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       if (from == x_.rank || from == x_.unsliced) continue;
       const Range range = range_of(piece, from);
       copy(x_.output + range.begin, slot_at(x_.rank, piece, 1, from), range.bytes);
-    }
-  }
-  /// What all threads have done so far.
-  template <bool kPublishes>
-  THALWEG_DEVICE void announce(u32 given, u64 pieces) const {
-    group_.sync();
-    THALWEG_ROLLED
-    for (u32 to = group_.rank(); to < x_.size; to += group_.size()) {
-      if (to == x_.rank) continue;
-      u64* const flag = word_at(to, layout_.flag(block_, given, x_.rank));
-      kPublishes ? m_.release(flag, pieces) : m_.store(flag, pieces);
     }
   }
 

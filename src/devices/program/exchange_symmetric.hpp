@@ -140,7 +140,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
                               SymmetricPeers& peers)
       : Base(m, group, x, program, blocks, block), peers_(peers) {
     const u64 whole = x.slices != 0 ? slice() : x.bytes;
-    const u64 share = ((whole + sizeof(Word16) - 1) / sizeof(Word16) + blocks - 1) / blocks * sizeof(Word16);
+    const u64 share = Base::share_of(whole, sizeof(Word16));
     begin_ = share * block < whole ? share * block : whole;
     end_ = whole - begin_ < share ? whole : begin_ + share;
     if (stores_on())
@@ -213,10 +213,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     THALWEG_ROLLED
     for (u32 from = group_.rank(); from < x_.size; from += group_.size()) {
       if (from == x_.rank || (action_ == Action::piece && from != x_.unsliced)) continue;
-      const u64 found = m_.acquire(Base::word_at(x_.rank, layout_.flag(block_, 0, from)));
-      if (static_cast<i64>(found - awaited_) >= 0) continue;
-      missing_ = from;
-      all = false;
+      all = Base::flag_there(0, from, awaited_) && all;
     }
     return all;
   }
@@ -226,7 +223,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     switch (action_) {
       case Action::piece:
         move_piece(done_ - 1);
-        if (x_.rank == x_.unsliced) announce(done_);
+        if (x_.rank == x_.unsliced) Base::template announce<true>(0, before_ + done_);
         break;
       case Action::rest:
         if (x_.reduces != 0) {
@@ -234,7 +231,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
         } else if (!stores_on()) {
           store();
         }
-        announce(pieces_ + 1);
+        Base::template announce<true>(0, before_ + pieces_ + 1);
         break;
       case Action::leave:
         break;
@@ -259,36 +256,26 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
   using Base::layout_;
   using Base::m_;
   using Base::missing_;
+  using Base::peer;
   using Base::program_;
+  using Base::range_in;
   using Base::run_;
+  using Base::slice;
   using Base::x_;
+  using typename Base::Range;
   enum class Action : u32 { piece, rest, leave };
   static constexpr i64 kInvalid = -101;  // as tw_status
 
   THALWEG_DEVICE bool stores_on() const { return x_.slices != 0 && x_.reduces == 0; }
-  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.slices - 1) / x_.slices + 15) / 16 * 16; }
   THALWEG_DEVICE Word16* unit_at(u32 of, u32 from) const {
     return reinterpret_cast<Word16*>(Base::area(of) + layout_.place_units(block_, run_ & 1, from));
   }
   static THALWEG_DEVICE bool same_window(u64 a, u64 b) { return a >> kPlaceBits == b >> kPlaceBits; }
   static THALWEG_DEVICE u64 offset_of(u64 place) { return place & ((u64{1} << kPlaceBits) - 1); }
-  THALWEG_DEVICE u32 peer(u32 k) const { return x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size; }
 
-  struct Range {
-    u64 begin, bytes;  // of a block
-  };
-  /// Of the slice of `of`, or of a block: what lies in [begin, end) of it.
-  THALWEG_DEVICE Range range_of(u32 of, u64 begin, u64 end) const {
-    if (x_.slices != 0) {
-      const u64 before = slice() * (of < x_.unsliced ? of : of - 1);
-      begin += before;
-      end = end + before < x_.bytes ? end + before : x_.bytes;
-    }
-    return {begin, end > begin ? end - begin : 0};
-  }
   THALWEG_DEVICE void reduce() {
     if (!has(x_.takes, 0)) return;
-    const Range range = range_of(x_.rank, begin_, end_);
+    const Range range = range_in(x_.rank, begin_, end_);
     ReducePeers<M> work{m_,
                         &peers_,
                         group_.rank(),
@@ -355,26 +342,16 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     const u64 first = begin_ + u64{piece} * x_.piece, begin = first < end_ ? first : end_;
     const u64 end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
     if (x_.rank != x_.unsliced) {
-      const Range range = range_of(x_.rank, begin, end);
-      const u64 others =
-          ((u64{1} << (x_.size - 1)) | ((u64{1} << (x_.size - 1)) - 1)) & ~(u64{1} << x_.rank) & ~(u64{1} << x_.unsliced);
+      const Range range = range_in(x_.rank, begin, end);
+      const u64 all = ~u64{0} >> (64 - x_.size), others = all & ~(u64{1} << x_.rank | u64{1} << x_.unsliced);
       return store_to_all(others, range.begin, x_.output + range.begin, range.bytes);
     }
     THALWEG_ROLLED
     for (u32 k = 1; k < x_.size; ++k) {
-      const Range range = range_of(peer(k), begin, end);
+      const Range range = range_in(peer(k), begin, end);
       copy(peers_.output[peer(k)] + range.begin, x_.input + range.begin, range.bytes);
     }
   }
-  /// What all threads have done so far.
-  THALWEG_DEVICE void announce(u32 pieces) const {
-    group_.sync();
-    THALWEG_ROLLED
-    for (u32 to = group_.rank(); to < x_.size; to += group_.size()) {
-      if (to != x_.rank) m_.release(Base::word_at(to, layout_.flag(block_, 0, x_.rank)), before_ + pieces);
-    }
-  }
-
   SymmetricPeers& peers_;
   u64 begin_ = 0, end_ = 0;  // this block's part of the slice, or of each block
   u32 pieces_ = 0, done_ = 0;
