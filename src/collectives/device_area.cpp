@@ -15,10 +15,14 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kThreads = 512;               // of a block, at most
-constexpr uint64_t kMagic = 0x7468616c64657632;  // of this form of the messages
+constexpr uint64_t kFewThreads = 128;            // of LL, as long as there are blocks for more
+constexpr uint64_t kMagic = 0x7468616c64657633;  // of this form of the messages
 constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
 constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
 constexpr uint64_t kManyBytes = 8u << 20;        // for fewer, no more than kUnitBlocks
+constexpr uint64_t kFew = 64u << 10, kMany = 4u << 20, kMore = 16u << 20;  // bytes of what is measured
+constexpr uint64_t kManySentOn = 64u << 20;                                // of a broadcast that is stored on
+constexpr uint64_t kCut = 16u << 10;
 
 /// What each rank says of how far it came.
 struct AreaOffer {
@@ -46,12 +50,19 @@ bool all_can(const std::vector<AreaOffer>& all, const char* what, std::string* w
 AreaCosts slowest(const std::vector<AreaOffer>& all) {
   AreaCosts most = all[0].costs;
   for (const AreaOffer& one : all) {
-    for (double AreaCosts::*each :
-         {&AreaCosts::ll_few, &AreaCosts::ll_long, &AreaCosts::one_phase, &AreaCosts::one_phase_long, &AreaCosts::two_phases,
-          &AreaCosts::long_, &AreaCosts::symmetric, &AreaCosts::symmetric_long, &AreaCosts::stores, &AreaCosts::stores_long})
-      most.*each = std::max(most.*each, one.costs.*each);
+    for (size_t line = 0; line < kAreaLines; ++line) {
+      for (size_t i = 0; i < AreaCosts::kLengths; ++i) most.ns[line][i] = std::max(most.ns[line][i], one.costs.ns[line][i]);
+    }
   }
   return most;
+}
+
+bool in_windows(AreaLine line) { return line == AreaLine::symmetric || line == AreaLine::loads || line == AreaLine::stores; }
+/// An allreduce in two phases, else every rank sends each a block.
+bool is_sliced(AreaLine line) { return line == AreaLine::two_phases || line == AreaLine::symmetric; }
+/// Of so many bytes of a block, those that a rank sends or loads.
+double moved(AreaLine line, uint64_t bytes, double ranks) {
+  return static_cast<double>(bytes) * (is_sliced(line) ? 2 * (ranks - 1) / ranks : ranks - 1);
 }
 
 uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
@@ -60,19 +71,19 @@ uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.mul
 bool stays_known(const tw_queue* queue) { return queue != nullptr && !queue->of_stream; }
 
 /// Nanoseconds of a run, of several that follow each other in a graph: the host's calls do not count. The fastest of some graphs.
-Status time_plan(tw_plan& plan, tw_queue& queue, double* ns) {
-  constexpr int kRuns = 20, kGraphs = 4;
+Status time_plan(tw_plan& plan, tw_queue& queue, int runs, double* ns) {
+  constexpr int kGraphs = 4;
   std::unique_ptr<Graph> graph;
   if (Status s = queue.queue->begin_capture(); is_error(s)) return s;
   Status status = TW_OK;
-  for (int i = 0; i < kRuns && !is_error(status); ++i) status = plan.trigger(&queue);
+  for (int i = 0; i < runs && !is_error(status); ++i) status = plan.trigger(&queue);
   const Status captured = queue.queue->end_capture(&graph);
   if (is_error(status) || is_error(captured)) return is_error(status) ? status : captured;
   for (int i = 0; i < kGraphs; ++i) {
     const uint64_t begin = monotonic_ns();
     if (Status s = graph->launch(*queue.queue); is_error(s)) return s;
     if (Status s = queue.queue->synchronize(); is_error(s)) return s;
-    const double each = static_cast<double>(monotonic_ns() - begin) / kRuns;
+    const double each = static_cast<double>(monotonic_ns() - begin) / runs;
     *ns = i == 0 ? each : std::min(*ns, each);
   }
   return plan.check();
@@ -157,13 +168,12 @@ Status DeviceArea::allocate() {
 }
 
 /// A run has no input, but what the area holds.
-Status DeviceArea::add_runs(const Timed& timed, uint64_t room, tw_plan* plan) {
-  const uint64_t bytes = timed.bytes;
+Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_plan* plan) {
   auto step = std::make_shared<ExchangeStep>();
-  step->what.low_latency = timed.low_latency ? 1 : 0;
-  step->what.slices = !timed.low_latency && timed.reduces ? size_ : 0;
+  step->what.low_latency = line == AreaLine::ll ? 1 : 0;
+  step->what.slice = is_sliced(line) ? (bytes / size_ + 15) / 16 * 16 : 0;
   step->what.unsliced = size_;
-  step->what.reduces = timed.reduces ? 1 : 0;
+  step->what.reduces = line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
   step->what.type = TW_TYPE_FLOAT32;
   step->what.op = TW_REDUCE_SUM;
   step->what.takes = first_ranks(size_);
@@ -172,7 +182,7 @@ Status DeviceArea::add_runs(const Timed& timed, uint64_t room, tw_plan* plan) {
   step->input_bytes = step->output_bytes = bytes;
   step->what.input = room;
   step->what.output = room + bytes;
-  if (timed.symmetric) {  // in the slots, which hold nothing now
+  if (in_windows(line)) {  // in the slots, which hold nothing now
     const uint64_t begin = reinterpret_cast<uint64_t>(tw_memory_address(memory_));
     step->what.symmetric = 1;
     step->what.inputs = step->what.outputs = reinterpret_cast<const device::u64*>(view_.bases);
@@ -209,7 +219,7 @@ struct DeviceArea::Measuring {
     tw_queue::forget(plan);
     take(plan.release());
   }
-  static constexpr uint64_t kRoom = 2 * AreaCosts::kLong;
+  static constexpr uint64_t kRoom = 2 * kMore;
   Executor& executor;
   Proxy* proxy = nullptr;
   std::unique_ptr<tw_queue> queue;
@@ -228,61 +238,77 @@ Status DeviceArea::open(Measuring* out) {
   return executor_.own().allocate(Measuring::kRoom, &out->room);
 }
 
-/// By runs of this rank and all others at once. None begins before all ranks are ready for it; a rank that fails in one lets the
-/// others wait for as long as a run may.
-Status DeviceArea::measure(AreaCosts* out) {
-  const uint64_t few = AreaCosts::kFewSimple, many = AreaCosts::kLong;
-  const Timed all[] = {{true, true, false, AreaCosts::kFewLl, &out->ll_few},
-                       {true, true, false, room(), &out->ll_long},
-                       {false, false, false, few, &out->one_phase},
-                       {false, true, false, few, &out->two_phases},
-                       {false, true, false, many, &out->long_},
-                       {false, false, false, many, &out->one_phase_long},
-                       {false, true, true, few, &out->symmetric},
-                       {false, true, true, many, &out->symmetric_long},
-                       {false, false, true, few, &out->stores},
-                       {false, false, true, many, &out->stores_long}};
-  const bool slots_have_room = 2 * many + 256 <= uint64_t{blocks_} * kSlotsOfBlock;
-  const size_t count = slots_have_room ? std::size(all) : std::size(all) - 4;
+uint64_t DeviceArea::length_of(AreaLine line, size_t length) const {
+  constexpr uint64_t kFewBytes = 8;
+  const uint64_t of_ll[] = {kFewBytes, uint64_t{std::min(blocks_, device::kUnitBlocks)} * kThreads * device::kUnitBytes,
+                            room()};
+  const uint64_t others[] = {kFew, kMany, is_sliced(line) ? 0 : kMore};
+  const uint64_t bytes = (line == AreaLine::ll ? of_ll : others)[length];
+  const bool slots_have_room = 2 * bytes + 256 <= uint64_t{blocks_} * kSlotsOfBlock;
+  return !in_windows(line) || slots_have_room ? bytes : 0;
+}
+
+/// One kind of run, of one length. None begins before all ranks are ready for it.
+Status DeviceArea::measure(AreaLine line, size_t length, Measuring& on, AreaCosts* out) {
+  constexpr double kSlow = 1e6;  // ns: what takes longer than that is not measured at greater length
+  constexpr int kRuns = 20, kLongRuns = 4;
+  const uint64_t bytes = length_of(line, length);
+  if (bytes == 0) return TW_OK;
+  double* const ns = (*out)[line] + length;
   PlanOptions options;
   options.place = executor_.name();
   options.timeout_ns = std::min(options.timeout_ns, group_->timeout_ns / 2);
+  std::optional<tw_plan> plan;
+  if (on.well()) {
+    plan.emplace(*on.proxy, options);
+    on.take(add_runs(line, bytes, on.room, &*plan));
+  }
+  const double before = length == 0 ? 0 : ns[-1], ready = on.well() ? before : -1;
+  std::vector<double> others(size_);
+  const Status met = exchange(*group_, &ready, sizeof ready, others.data());
+  const bool go = !is_error(met) && std::ranges::none_of(others, [](double one) { return one < 0; });
+  const bool slow = go && length == 2 && *std::ranges::max_element(others) > kSlow;
+  if (go && !slow) on.take(time_plan(*plan, *on.queue, bytes > kMany ? kLongRuns : kRuns, ns));
+  if (plan.has_value()) on.end(*plan);
+  return go || is_error(met) ? met : impl::fail(TW_ERR_UNSUPPORTED, "another rank could not measure");
+}
+
+/// By runs of this rank and all others at once; a rank that fails in one lets the others wait for as long as a run may.
+Status DeviceArea::measure(AreaCosts* out) {
   Measuring on(executor_);
   on.take(open(&on));
   bool go = true;
-  for (size_t i = 0; i < count && go; ++i) {
-    std::optional<tw_plan> plan;
-    if (on.well()) {
-      plan.emplace(*on.proxy, options);
-      on.take(add_runs(all[i], on.room, &*plan));
+  for (size_t line = 0; line < kAreaLines && go; ++line) {
+    for (size_t i = 0; i < AreaCosts::kLengths && go; ++i) {
+      const Status measured = measure(static_cast<AreaLine>(line), i, on, out);
+      on.take(measured);
+      go = !is_error(measured);
     }
-    const char ready = on.well() ? 1 : 0;
-    std::vector<char> others(size_);
-    const Status met = exchange(*group_, &ready, 1, others.data());
-    go = !is_error(met) && std::ranges::find(others, 0) == others.end();
-    on.take(go ? time_plan(*plan, *on.queue, all[i].ns) : met);
-    if (plan.has_value()) on.end(*plan);
   }
   return on.well() ? Status{TW_OK} : impl::fail(on.status, "%s", on.why.c_str());
 }
 
 /// From runs to what direct_cost.cpp predicts by.
+KernelLine DeviceArea::line_of(AreaLine line) const {
+  const double* const ns = costs_[line];
+  const auto sent = [&](size_t length) { return moved(line, length_of(line, length), size_); };
+  const auto slope = [&](size_t i) { return std::max(ns[i] - ns[i - 1], 1.0) / (sent(i) - sent(i - 1)); };
+  KernelLine of{ns[0], slope(1)};
+  if (ns[2] == 0) return of;
+  of.bend = static_cast<uint64_t>(sent(1));
+  of.longer_byte_ns = slope(2);
+  return of;
+}
 void DeviceArea::set_costs(CollectiveCosts* costs) const {
-  if (costs_.long_ == 0) return;
-  const double ranks = size_, moved = 2 * (ranks - 1) / ranks;
-  costs->ll_ns = costs_.ll_few;
-  costs->ll_byte_ns = std::max(costs_.ll_long - costs_.ll_few, 1.0) / ((ranks - 1) * static_cast<double>(room()));
-  costs->one_phase_ns = costs_.one_phase;
-  costs->two_phases_ns = costs_.two_phases;
-  const double longer = moved * static_cast<double>(AreaCosts::kLong - AreaCosts::kFewSimple);
-  costs->simple_byte_ns = std::max(costs_.long_ - costs_.two_phases, 1.0) / longer;
-  const double each = (ranks - 1) * static_cast<double>(AreaCosts::kLong - AreaCosts::kFewSimple);
-  costs->one_phase_byte_ns = std::max(costs_.one_phase_long - costs_.one_phase, 1.0) / each;
-  if (costs_.stores_long == 0) return;
-  costs->symmetric_ns = costs_.symmetric;
-  costs->symmetric_byte_ns = std::max(costs_.symmetric_long - costs_.symmetric, 1.0) / longer;
-  costs->stores_ns = costs_.stores;
-  costs->stores_byte_ns = std::max(costs_.stores_long - costs_.stores, 1.0) / each;
+  const std::pair<AreaLine, KernelLine CollectiveCosts::*> lines[] = {{AreaLine::ll, &CollectiveCosts::ll},
+                                                                      {AreaLine::two_phases, &CollectiveCosts::two_phases},
+                                                                      {AreaLine::one_phase, &CollectiveCosts::one_phase},
+                                                                      {AreaLine::symmetric, &CollectiveCosts::symmetric},
+                                                                      {AreaLine::loads, &CollectiveCosts::loads},
+                                                                      {AreaLine::stores, &CollectiveCosts::stores}};
+  for (const auto& [line, of] : lines) {
+    if (costs_[line][1] != 0) costs->*of = line_of(line);
+  }
 }
 
 void DeviceArea::watch(uint64_t* word) {
@@ -325,17 +351,24 @@ void DeviceArea::fill_counted(ExchangeStep* out) const {
 
 void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
   device::Exchange& what = out->what;
-  const uint64_t bytes = what.slices != 0 ? what.bytes / what.slices : what.bytes;
+  const uint64_t bytes = what.slice != 0 ? what.slice : what.bytes;
   set_areas(&what);
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
   const uint32_t few = std::min(blocks_, device::kUnitBlocks);
   const bool one_each = bytes <= uint64_t{few} * kThreads * device::kUnitBytes;
   const uint64_t share =
-      what.low_latency == 0 ? kBlockShare : (one_each ? kThreads : device::kUnitsOfBlock) * device::kUnitBytes;
-  const uint32_t most = what.low_latency == 0 && bytes >= kManyBytes && (!rooted || what.slices != 0) ? blocks_ : few;
+      what.low_latency == 0 ? kBlockShare : (one_each ? kFewThreads : device::kUnitsOfBlock) * device::kUnitBytes;
+  const bool sends_on = what.symmetric != 0 && what.slice != 0 && what.reduces == 0;
+  const uint64_t many = sends_on ? kManySentOn : kManyBytes;
+  const uint32_t most = what.low_latency == 0 && bytes >= many && (!rooted || what.slice != 0) ? blocks_ : few;
   out->blocks = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil((bytes + share - 1) / share), 1, most));
-  const uint64_t words = (bytes / out->blocks + threads_bytes - 1) / threads_bytes;
-  what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words), 32, kThreads));
+  const uint64_t words = (bytes + threads_bytes - 1) / threads_bytes, words_of_block = (words + out->blocks - 1) / out->blocks;
+  what.share = words_of_block * threads_bytes;
+  what.threads = static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(words_of_block), 32, kThreads));
+  what.one_word =
+      what.low_latency != 0 && what.any == 0 && size_ <= device::kFirstAreas && what.share <= what.threads * device::kUnitBytes;
+  what.units = device::AreaLayout{blocks_, size_, piece_}.units(0, 0, 0);
+  what.cut = kCut;
 }
 
 Status DeviceArea::order(Queue& queue, const tw_queue* of) {

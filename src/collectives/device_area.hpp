@@ -21,15 +21,24 @@ struct tw_queue;
 
 namespace thalweg::impl {
 
-/// Nanoseconds of runs, of a few bytes and of many; 0: not measured.
+/// What of kernels is measured: LL, Simple, and in windows.
+enum class AreaLine : uint8_t {
+  ll,          // an allreduce
+  two_phases,  // an allreduce
+  one_phase,   // an allgather
+  symmetric,   // an allreduce
+  loads,       // a reduction
+  stores,      // an allgather
+  count_
+};
+inline constexpr size_t kAreaLines = static_cast<size_t>(AreaLine::count_);
+
+/// Nanoseconds of runs of three lengths; 0: not measured.
 struct AreaCosts {
-  static constexpr uint64_t kFewLl = 8, kFewSimple = 64u << 10, kLong = 4u << 20;
-  double ll_few = 0, ll_long = 0;            // of an allreduce; long: of as many bytes as LL takes
-  double one_phase = 0, two_phases = 0;      // Simple, few: an allgather, an allreduce
-  double long_ = 0;                          // an allreduce
-  double one_phase_long = 0;                 // an allgather
-  double symmetric = 0, symmetric_long = 0;  // of as few and as many: an allreduce
-  double stores = 0, stores_long = 0;        // symmetric: an allgather
+  static constexpr size_t kLengths = 3;
+  double ns[kAreaLines][kLengths] = {};
+  double* operator[](AreaLine line) { return ns[static_cast<size_t>(line)]; }
+  const double* operator[](AreaLine line) const { return ns[static_cast<size_t>(line)]; }
 };
 
 /// The thread that calls a group's collectives on queues, or enqueues its kernels.
@@ -91,13 +100,12 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   /// How long runs take here. All ranks take part in all of it, whatever fails on one of them.
   Status measure(AreaCosts* out);
   struct Measuring;
-  struct Timed {
-    bool low_latency, reduces, symmetric;
-    uint64_t bytes;
-    double* ns;
-  };
+  /// Bytes of each length; 0: it is not measured.
+  uint64_t length_of(AreaLine line, size_t length) const;
+  KernelLine line_of(AreaLine line) const;
   Status open(Measuring* out);
-  Status add_runs(const Timed& timed, uint64_t room, tw_plan* plan);
+  Status measure(AreaLine line, size_t length, Measuring& on, AreaCosts* out);
+  Status add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_plan* plan);
 
   tw_group* const group_;  // until end()
   const uint32_t rank_, size_;

@@ -120,7 +120,8 @@ void use_windows(const InWindows& in, const DeviceArea& area, ExchangeStep* out)
 /// In two phases: the root of a broadcast has no slice.
 void cut_slices(const Collective& c, device::Exchange* x) {
   const bool all = c.kind != CollectiveKind::broadcast;
-  x->slices = all ? c.size : c.size - 1;
+  const uint64_t slices = all ? c.size : c.size - 1;
+  x->slice = ((x->bytes + slices - 1) / slices + 15) / 16 * 16;
   x->unsliced = all ? c.size : c.root;
 }
 

@@ -86,19 +86,16 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
 /// By the bytes that the busiest rank sends (devices/program/exchange.hpp).
 double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& costs) {
   const double ranks = c.size, bytes = static_cast<double>(c.bytes());
-  if (kernels == Kernels::ll) return costs.ll_ns + (ranks - 1) * bytes * costs.ll_byte_ns;
+  if (kernels == Kernels::ll) return costs.ll.of((ranks - 1) * bytes);
   const bool all = c.kind == CollectiveKind::allreduce;
   const double in_two = all ? 2 * (ranks - 1) / ranks * bytes : bytes;
   if (kernels == Kernels::two_phases)
-    return costs.two_phases_ns + in_two * (all ? costs.simple_byte_ns : costs.one_phase_byte_ns);
-  if (kernels == Kernels::symmetric) {
-    const bool sliced = all || c.kind == CollectiveKind::broadcast;
-    const bool loads = all || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;
-    const double moved = sliced ? in_two : (ranks - 1) * bytes;
-    const double hops = c.kind == CollectiveKind::broadcast && c.size > 2 ? 2 : 1;
-    return loads ? costs.symmetric_ns + moved * costs.symmetric_byte_ns : hops * costs.stores_ns + moved * costs.stores_byte_ns;
-  }
-  return costs.one_phase_ns + (ranks - 1) * bytes * costs.one_phase_byte_ns;
+    return all ? costs.two_phases.of(in_two) : costs.two_phases.ns + in_two * costs.one_phase.byte_ns;
+  if (kernels == Kernels::simple) return costs.one_phase.of((ranks - 1) * bytes);
+  if (all) return costs.symmetric.of(in_two);
+  if (c.kind == CollectiveKind::broadcast) return (c.size > 2 ? costs.stores.ns : 0) + costs.stores.of(bytes);
+  const bool loads = c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;
+  return (loads ? costs.loads : costs.stores).of((ranks - 1) * bytes);
 }
 
 }  // namespace thalweg::impl

@@ -2,9 +2,23 @@
 // How long a collective takes by an algorithm: its schedules, run by a model of the ranks. Each rank sends, and receives, one
 // message after the other, and its CPU does one reduction or copy after the other.
 #pragma once
+#include <algorithm>
+#include <cstdint>
+
 #include "collectives/algorithms.hpp"
 
 namespace thalweg::impl {
+
+/// Nanoseconds by the bytes that a rank sends, or loads: of a few; each one; each one beyond `bend`.
+struct KernelLine {
+  double ns = 0, byte_ns = 0;
+  uint64_t bend = UINT64_MAX;
+  double longer_byte_ns = 0;
+  double of(double bytes) const {
+    const double straight = std::min(bytes, static_cast<double>(bend));
+    return ns + straight * byte_ns + (bytes - straight) * longer_byte_ns;
+  }
+};
 
 /// Nanoseconds, of idle ranks and links. Until they are measured: of shared memory.
 struct CollectiveCosts {
@@ -18,12 +32,12 @@ struct CollectiveCosts {
   double scratch_byte_ns = 0.02;  // of scratch memory, which has to be had
   double host_message_ns = 0;     // between hosts, where ranks_per_host says which; 0: as within one
   double host_byte_ns = 0;
-  double ll_ns = 4900,
-         ll_byte_ns = 0.009;  // kernels: a run, and each byte that a rank sends; until they are measured: of NVLink
-  double one_phase_ns = 11'500, two_phases_ns = 13'000, simple_byte_ns = 0.003;
-  double one_phase_byte_ns = 0.0034;
-  double symmetric_ns = 9'500, symmetric_byte_ns = 0.003;  // reductions
-  double stores_ns = 9'000, stores_byte_ns = 0.0029;       // all else
+  // Kernels; until they are measured: of NVLink.
+  KernelLine ll{2900, 0.0065, uint64_t{768} << 10, 0.011};
+  KernelLine two_phases{13'000, 0.003};                    // an allreduce
+  KernelLine one_phase{11'500, 0.0034};                    // all else
+  KernelLine symmetric{9'500, 0.003};                      // in windows: an allreduce
+  KernelLine loads{9'500, 0.0034}, stores{9'000, 0.0029};  // other reductions, all else
   bool cpu_moves = false;                                  // the CPU that reduces moves what is sent and received, too
 };
 

@@ -55,7 +55,10 @@ enum class KernelName : uint8_t {
   specialised_take_list_placed,
   reduce_large,  // programs that reduce
   reduce_placed,
-  exchange_ll,  // programs that are an exchange
+  exchange_words_2,  // programs that are an exchange; of so many ranks at most
+  exchange_words_4,
+  exchange_words_8,
+  exchange_ll,
   exchange_simple,
   exchange_ll_any,  // of any type, scaled, of parts
   exchange_simple_any,

@@ -10,7 +10,11 @@ namespace {
 
 using namespace kernels;
 
-constexpr unsigned kEarlyThreads = 512, kEarlyBlocks = 16;  // a kernel that may begin before the one ahead has ended
+constexpr unsigned kEarlyThreads = 512, kEarlyBlocks = 16;  // of a kernel that may begin before the one ahead has ended
+KernelName words_kernel(unsigned ranks) {
+  return ranks <= 2 ? KernelName::exchange_words_2 : ranks <= 4 ? KernelName::exchange_words_4 : KernelName::exchange_words_8;
+}
+bool starts_small(const ProgramShape& shape) { return shape.blocks * shape.threads <= kEarlyBlocks * kEarlyThreads; }
 
 static_assert(std::size(LargeProgram().steps) == kInlineSteps && std::size(LargeProgram().after) == kInlineAfter);
 
@@ -90,12 +94,13 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
     return launch_program(KernelName::exchange_counted, program.shape, false,
                           kernels::CountedArguments{arguments, *program.counts});
   if (program.exchange->symmetric != 0)
-    return launch_program(KernelName::exchange_symmetric, program.shape, program.shape.blocks <= kEarlyBlocks, arguments);
+    return launch_program(KernelName::exchange_symmetric, program.shape, starts_small(program.shape), arguments);
+  if (program.exchange->one_word != 0)
+    return launch_program(words_kernel(program.exchange->size), program.shape, starts_small(program.shape), arguments);
   const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
   const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
   const KernelName simple = any ? KernelName::exchange_simple_any : KernelName::exchange_simple;
-  return launch_program(low_latency ? ll : simple, program.shape, low_latency && program.shape.blocks <= kEarlyBlocks,
-                        arguments);
+  return launch_program(low_latency ? ll : simple, program.shape, low_latency && starts_small(program.shape), arguments);
 }
 
 template <class Arguments>

@@ -3,6 +3,7 @@
 #pragma once
 #include "devices/kernels/arguments.hpp"
 #include "devices/program/exchange_run.hpp"
+#include "devices/program/exchange_words.hpp"
 
 namespace thalweg::impl::kernels {
 
@@ -24,17 +25,46 @@ THALWEG_DEVICE bool exchange_units(Run& run) {
   return true;
 }
 template <class Run>
+THALWEG_DEVICE bool await_flags(Run& run) {
+  bool there = false, failed = false;
+  while (!there && !failed) {
+    there = run.flags_there();
+    failed = !there && run.timed_out();
+  }
+  return !device::machine::any_of_block(failed);
+}
+template <class Run>
 THALWEG_DEVICE bool exchange_pieces(Run& run) {
   while (run.next()) {
-    bool there = false, failed = false;
-    while (!there && !failed) {
-      there = run.flags_there();
-      failed = !there && run.timed_out();
-    }
-    if (device::machine::any_of_block(failed)) return false;
+    // Without one to wait for, the other warps go on while the first one announces what came before.
+    if (run.awaits() && !await_flags(run)) return false;
     run.act();
   }
   return true;
+}
+
+/// A block of one warp needs no barrier to hear of the run.
+struct ThreadsOfWords : ThreadsOfBlock {
+  THALWEG_DEVICE device::u64 tell(device::u64 value) const {
+    return size() == device::machine::kLanes ? device::machine::from_lane(value, 0)
+                                             : device::machine::from_first_of_block(value);
+  }
+};
+
+template <device::u32 kRanks>
+THALWEG_DEVICE void run_words(const ExchangeArguments& arguments) {
+  device::machine::start_next();
+  device::WordsRun<device::DirectMachine, ThreadsOfWords, kRanks> run({}, {}, arguments.exchange, arguments.program,
+                                                                      arguments.blocks, device::machine::block_x());
+  device::machine::await_previous();
+  run.load();
+  bool well = run.begin();
+  if (well) {
+    run.push();
+    while (well && !run.there()) well = !run.timed_out();
+    if (well) run.finish();
+  }
+  run.end(!device::machine::all_of_block(well));
 }
 
 template <bool kLowLatency, class Elements>

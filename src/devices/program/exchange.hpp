@@ -4,7 +4,8 @@
 //
 //   LL      Words of 8 bytes, each in one store of 16 with the number of the run: no fence, no flag, one hop. Every block of threads
 //           has its own room for every sender, twice, and sends each rank at least one word, so that a run ends when all have begun it:
-//           the room of a run is free again two runs later.
+//           the room of a run is free again two such runs later. Rooms change only with runs in which all ranks meet: a block of
+//           threads that has no bytes in a run by Simple ends without, and would come back to a room that others still read.
 //   Simple  Pieces into slots, and a flag behind each. Two slots: the next piece is stored while this one is under way.
 //           One phase: what was received is reduced, or goes to its place, and the slot is given back.
 //           Two phases: a slice of the block to each rank, which stores what becomes of it into second slots of the others.
@@ -33,13 +34,17 @@ constexpr u64 kUnitBytes = 8;         // of data, in 16
 struct Exchange {
   u32 rank, size;
   u32 low_latency;           // LL; 0: Simple, or symmetric
+  u32 one_word;              // LL of one word a thread at most, of a few ranks: exchange_words.hpp
   u32 symmetric;             // the buffers lie in windows: exchange_symmetric.hpp
-  u32 slices;                // Simple, in two phases: of a block; 0: one phase
   u32 reduces;               // what is taken is reduced; 0: it goes to its places
   u32 type, op;              // ElementType, ReduceOp
   u32 threads;               // of a block
   u64 sends, takes;          // bits: ranks to which this one sends a block, from which it takes one; its own bit: its own block
   u64 input, output, bytes;  // addresses here; length of a block
+  u64 slice;                 // in two phases: bytes of one, a multiple of 16 so that elements stay whole; the last ones may be
+                             // shorter, or empty. 0: one phase
+  u64 share;                 // bytes of a block, or slice, that each block of threads moves; those of the last ones may be
+                             // shorter, or empty. Whole words of 16, LL's of 8
   u64 input_stride, output_stride;  // from the block of one rank to that of the next
   u32 room_blocks;                  // for how many blocks of threads areas have room
   u32 unsliced;                     // two phases: the rank without a slice; size: none
@@ -55,12 +60,14 @@ struct Exchange {
   // this rank's buffers are: the window's number above kPlaceBits of offset.
   const u64 *inputs, *outputs;
   u64 input_place, output_place;
+  u64 cut;    // bytes of a piece of a broadcast in two phases, a multiple of 16
+  u64 units;  // one_word: AreaLayout::units(0, 0, 0)
 };
 constexpr u32 kPlaceBits = 48;
 
 /// The own words of a block of threads, at the begin of an area.
 struct ExchangeWords {
-  u64 turn;    // 2 * runs; odd while one is under way
+  u64 turn;    // runs, times 4; 2: which of two rooms is next; 1: a run is under way
   u64 pieces;  // of Simple, so far
   u64 reserved[2];
 };

@@ -38,8 +38,10 @@ class ExchangeBlock {
   THALWEG_DEVICE bool begin() {
     u64 turn = 0;
     if (group_.rank() == 0) turn = own();
-    run_ = group_.tell(turn);
-    if (run_ == kRefused) return false;
+    const u64 told = group_.tell(turn);
+    if (told == kRefused) return false;
+    run_ = told >> 1;
+    room_ = static_cast<u32>(told & 1);
     if (x_.low_latency == 0) before_ = m_.load(&words()->pieces);
     return true;
   }
@@ -55,12 +57,14 @@ class ExchangeBlock {
   }
 
  protected:
-  /// By all threads, behind a barrier. A block that failed stays taken. pieces: of Simple, by which all ranks count.
-  THALWEG_DEVICE void end(bool failed, u32 pieces) {
+  /// By all threads, behind a barrier. A block that failed stays taken. pieces: of Simple, by which all ranks count. met: none ends
+  /// such a run before all have begun it.
+  THALWEG_DEVICE void end(bool failed, u32 pieces, bool met) {
     if (group_.rank() != 0) return;
+    failed = failed || aborted_ != 0;  // the flag's load is under way until here: a run of an aborted plan moves in vain
     if (!failed) {
       if (x_.low_latency == 0) m_.store(&words()->pieces, before_ + pieces);
-      m_.store(&words()->turn, 2 * run_ + 2);
+      m_.store(&words()->turn, 4 * (run_ + 1) | (met ? room_ ^ 1 : room_) << 1);
     }
     count(failed);
   }
@@ -69,17 +73,13 @@ class ExchangeBlock {
   /// The ranks behind this one: k = 1, 2, ...; 0: itself.
   THALWEG_DEVICE u32 peer(u32 k) const { return x_.rank + k < x_.size ? x_.rank + k : x_.rank + k - x_.size; }
 
-  /// Of `whole` bytes in units, for each block of threads; those of the last ones are shorter, or empty.
-  THALWEG_DEVICE u64 share_of(u64 whole, u64 unit) const { return ((whole + unit - 1) / unit + blocks_ - 1) / blocks_ * unit; }
-  /// Of each block in two phases; a multiple of 16, so that elements stay whole. The last ones may be shorter, or empty.
-  THALWEG_DEVICE u64 slice() const { return ((x_.bytes + x_.slices - 1) / x_.slices + 15) / 16 * 16; }
   struct Range {
     u64 begin, bytes;  // of a block
   };
   /// In two phases of the slice of `of`; otherwise of any block.
   THALWEG_DEVICE Range range_in(u32 of, u64 begin, u64 end) const {
-    if (x_.slices != 0) {
-      const u64 before = slice() * (of < x_.unsliced ? of : of - 1);
+    if (x_.slice != 0) {
+      const u64 before = x_.slice * (of < x_.unsliced ? of : of - 1);
       begin += before;
       end += before;
       if (end > x_.bytes) end = x_.bytes;
@@ -138,33 +138,26 @@ class ExchangeBlock {
   const u32 blocks_, block_;
   const AreaLayout layout_;
   u64 run_ = 0, before_ = 0;
+  u32 room_ = 0;  // of two
   u32 missing_ = 0, polls_ = 0;
   u64 since_ = 0;
+  u64 aborted_ = 0;  // the first thread's
 
  private:
   THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
 
   THALWEG_DEVICE u64 own() {
-    const u64 aborted = program_.guard.abort_flag != nullptr ? m_.load(program_.guard.abort_flag) : 0;
-    const u64 before = machine::take_lowest_bit(m_, &words()->turn);  // under way together
-    if (aborted != 0) return kRefused;
-    if ((before & 1) == 0) return before / 2;
-    fail_cold(m_, program_.guard, kBusy, 0, before / 2, x_.rank);
+    if (program_.guard.abort_flag != nullptr) aborted_ = m_.load(program_.guard.abort_flag);
+    const u64 before = machine::take_lowest_bit(m_, &words()->turn);
+    if ((before & 1) == 0) return before >> 1;
+    fail_cold(m_, program_.guard, kBusy, 0, before >> 2, x_.rank);
     return kRefused;
   }
 
-  /// Every block of a launch counts; the last one counts the run, or, where any failed, all blocks as launched in vain.
+  /// Each block for itself: nothing waits for the others', and no run is counted.
   THALWEG_DEVICE void count(bool failed) {
-    ProgramState* const state = program_.state;
-    bool any_failed = failed;
-    if (blocks_ != 1) {
-      if (failed) m_.fence();
-      const u64 before = m_.fetch_add(&state->arrived, failed ? kOneArrived | 1 : kOneArrived);
-      if (((before / kOneArrived + 1) & (blocks_ - 1)) != 0) return;
-      any_failed = failed || static_cast<u32>(before) != 0;
-    }
-    if (any_failed) return count_in_vain(m_, state, program_.step_count, blocks_);
-    m_.fetch_add(&state->runs, u64{1});
+    if (failed) m_.fence();
+    m_.fetch_add(ended_word(program_.state, program_.step_count), u64{1});
   }
 };
 

@@ -120,7 +120,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
     for (u32 p = group_.rank(); p < x_.size && !failed; p += group_.size()) {
       if (p != x_.rank) m_.store(Base::word_at(p, Base::layout_.flag(block_, 1, x_.rank)), Base::before_ + kAdvance);
     }
-    Base::end(failed, kAdvance);
+    Base::end(failed, kAdvance, true);
   }
 
  private:
@@ -128,6 +128,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
   using Base::group_;
   using Base::m_;
   using Base::missing_;
+  using Base::room_;
   using Base::run_;
   using Base::x_;
   static constexpr u64 kNoCount = ~u64{0};
@@ -138,7 +139,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
 
   THALWEG_DEVICE u64 generation() const { return (run_ + 1) << 32; }
   THALWEG_DEVICE Word16* count_at(u32 of, u32 from) const {
-    return reinterpret_cast<Word16*>(Base::area(of) + Base::layout_.count_unit(block_, run_ & 1, from));
+    return reinterpret_cast<Word16*>(Base::area(of) + Base::layout_.count_unit(block_, room_, from));
   }
   /// Of this rank, at another one.
   THALWEG_DEVICE u64* flag_at(u32 of, u32 given) const {

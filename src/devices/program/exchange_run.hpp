@@ -43,7 +43,7 @@ struct ReduceSlots {
     return m.read(reinterpret_cast<const Word*>(source(from) + offset));
   }
   THALWEG_DEVICE u64 result_at(u32 to) const { return to != x->rank ? area_of(m, *x, to) + results : target; }
-  THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->slices != 0; }
+  THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->slice != 0; }
   THALWEG_DEVICE typename Elements::Last last() const { return typename Elements::Last(*x); }
 
   template <class Element, ReduceOp Op, class Word>
@@ -111,10 +111,9 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
  public:
   THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
       : Base(m, group, x, program, blocks, block) {
-    const u64 whole = x.slices != 0 ? slice() : x.bytes, unit = x.low_latency != 0 ? kUnitBytes : sizeof(Word16);
-    const u64 share = Base::share_of(whole, unit);
-    begin_ = share * block < whole ? share * block : whole;
-    end_ = whole - begin_ < share ? whole : begin_ + share;
+    const u64 whole = x.slice != 0 ? x.slice : x.bytes;
+    begin_ = x.share * block < whole ? x.share * block : whole;
+    end_ = whole - begin_ < x.share ? whole : begin_ + x.share;
     if (x.low_latency != 0) {
       units_ = static_cast<u32>((end_ - begin_ + kUnitBytes - 1) / kUnitBytes);
       unit_ = group.rank();
@@ -156,10 +155,10 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     if (pushed_ < pieces_ && pushed_ <= over_ + 1) {
       action_ = Action::push;
       awaited_ = before_ + pushed_ - 1;  // the slot's last piece is read
-    } else if (reduced_ < pieces_ && (x_.slices == 0 || reduced_ == over_)) {
+    } else if (reduced_ < pieces_ && (x_.slice == 0 || reduced_ == over_)) {
       action_ = Action::take;
       awaited_ = before_ + reduced_ + 1;
-    } else if (over_ < pieces_ && x_.slices != 0) {
+    } else if (over_ < pieces_ && x_.slice != 0) {
       action_ = Action::finish;
       awaited_ = before_ + over_ + 1;
     } else {
@@ -167,6 +166,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     }
     return true;
   }
+  THALWEG_DEVICE bool awaits() const { return true; }
   /// One poll of this thread's share of the flags.
   THALWEG_DEVICE bool flags_there() {
     const u32 given = action_ != Action::take ? 1 : 0;
@@ -187,7 +187,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       case Action::take:
         take_piece(reduced_);
         ++reduced_;
-        if (x_.slices != 0) {
+        if (x_.slice != 0) {
           Base::template announce<true>(1, before_ + reduced_);
         } else {
           Base::template announce<false>(1, before_ + reduced_);  // the slots are read; nothing is published
@@ -201,7 +201,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   }
 
   /// By all threads, behind a barrier.
-  THALWEG_DEVICE void end(bool failed) { Base::end(failed, pieces_); }
+  THALWEG_DEVICE void end(bool failed) { Base::end(failed, pieces_, x_.low_latency != 0 || pieces_ != 0); }
 
  private:
   using Base::area;
@@ -214,8 +214,8 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   using Base::m_;
   using Base::missing_;
   using Base::peer;
+  using Base::room_;
   using Base::run_;
-  using Base::slice;
   using Base::word_at;
   using Base::x_;
   using typename Base::Range;
@@ -252,11 +252,11 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     return read_word(x_.input + x_.input_stride * to + offset_of(unit), bytes_of(unit));
   }
   THALWEG_DEVICE Word16* unit_at(u32 of, u32 from, u32 unit) const {
-    return reinterpret_cast<Word16*>(area(of) + layout_.units(block_, run_ & 1, from)) + unit;
+    return reinterpret_cast<Word16*>(area(of) + layout_.units(block_, room_, from)) + unit;
   }
 
   THALWEG_DEVICE bool take_unit(u32 unit) {
-    u64 taken[kTogether];
+    u64 taken[kTogether];  // of a reduction: the first ranks'
     u32 count = 0;
     for (u32 base = 0; base < x_.size; base += kTogether) {
       Word16 held[kTogether] THALWEG_HOST_ZERO;
@@ -267,7 +267,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
         if (from >= x_.size || !has(x_.takes, from) || unit >= units_) continue;
         const u64 word = from != x_.rank ? held[k].low : own_word(unit);
         if (x_.reduces != 0) {
-          if (count < kTogether) taken[count] = word;
+          if (base == 0) taken[k] = word;
           ++count;
         } else {
           write_word(x_.output + x_.output_stride * from + offset_of(unit), bytes_of(unit), word);
@@ -356,7 +356,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       if (!has(x_.takes, from)) continue;
       const u64 source = from != x_.rank ? slot_at(x_.rank, piece, 0, from) : input_of(x_.rank) + range.begin;
       const u64 target = x_.output + x_.output_stride * from + range.begin;
-      if (x_.slices != 0) store_on(piece, source, range.bytes);
+      if (x_.slice != 0) store_on(piece, source, range.bytes);
       if (source != target) copy(target, source, range.bytes);
     }
   }

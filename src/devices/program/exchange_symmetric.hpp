@@ -7,7 +7,7 @@
 //                   the buffers may be read and written from now on
 //   offsets_there   until it is true for all threads
 //   place           what all buffers' addresses are here
-//   while next():   flags_there until it is true, a barrier, act
+//   while next():   if it awaits(): flags_there until it is true, a barrier; act
 //   end             counts, and releases the block
 //
 // What is reduced is loaded from all ranks' inputs, by the rank that has the block, or, in an allreduce, the slice, which stores the
@@ -139,16 +139,16 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE SymmetricRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block,
                               SymmetricPeers& peers)
       : Base(m, group, x, program, blocks, block), peers_(peers) {
-    const u64 whole = x.slices != 0 ? slice() : x.bytes;
-    const u64 share = Base::share_of(whole, sizeof(Word16));
-    begin_ = share * block < whole ? share * block : whole;
-    end_ = whole - begin_ < share ? whole : begin_ + share;
+    const u64 whole = x.slice != 0 ? x.slice : x.bytes;
+    begin_ = x.share * block < whole ? x.share * block : whole;
+    end_ = whole - begin_ < x.share ? whole : begin_ + x.share;
     if (stores_on())
-      pieces_ = static_cast<u32>((share + x.piece - 1) / x.piece);  // as many on all ranks, however short the last are
+      pieces_ = static_cast<u32>((x.share + x.cut - 1) / x.cut);  // as many on all ranks, however short the last are
   }
 
   THALWEG_DEVICE void push_offsets() const {
-    if (x_.reduces != 0) m_.fence();  // what this rank's earlier kernels wrote, others load
+    // What this rank's earlier kernels wrote, others load: of the threads that store.
+    if (x_.reduces != 0 && group_.rank() < x_.size) m_.fence();
     THALWEG_ROLLED
     for (u32 p = group_.rank(); p < x_.size; p += group_.size()) {
       if (p == x_.rank) continue;
@@ -187,7 +187,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
       peers_.input[p] = x_.inputs != nullptr ? m_.load(x_.inputs + p) + offset_of(peers_.input[p]) : 0;
       peers_.output[p] = x_.outputs != nullptr ? m_.load(x_.outputs + p) + offset_of(peers_.output[p]) : 0;
     }
-    if (x_.reduces != 0) m_.fence();  // behind the words of the others
+    if (x_.reduces != 0 && group_.rank() < x_.size) m_.fence();  // behind the words of the others, which these threads polled
     return !group_.any(!alike);
   }
 
@@ -206,6 +206,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     }
     return true;
   }
+  THALWEG_DEVICE bool awaits() const { return awaited_ != 0; }
   /// One poll of this thread's share of the flags: of the root's pieces, or of all at the end.
   THALWEG_DEVICE bool flags_there() {
     if (awaited_ == 0) return true;
@@ -217,7 +218,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     }
     return all;
   }
-  /// By all threads, behind a barrier that follows the flags.
+  /// By all threads, behind a barrier that follows the flags, if there are any.
   THALWEG_DEVICE void act() {
     ++done_;
     switch (action_) {
@@ -244,7 +245,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     for (u32 p = group_.rank(); p < x_.size && !failed; p += group_.size()) {
       if (p != x_.rank) m_.store(Base::word_at(p, layout_.flag(block_, 1, x_.rank)), before_ + pieces_ + 1);
     }
-    Base::end(failed, pieces_ + 1);
+    Base::end(failed, pieces_ + 1, true);
   }
 
  private:
@@ -259,16 +260,16 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
   using Base::peer;
   using Base::program_;
   using Base::range_in;
+  using Base::room_;
   using Base::run_;
-  using Base::slice;
   using Base::x_;
   using typename Base::Range;
   enum class Action : u32 { piece, rest, leave };
   static constexpr i64 kInvalid = -101;  // as tw_status
 
-  THALWEG_DEVICE bool stores_on() const { return x_.slices != 0 && x_.reduces == 0; }
+  THALWEG_DEVICE bool stores_on() const { return x_.slice != 0 && x_.reduces == 0; }
   THALWEG_DEVICE Word16* unit_at(u32 of, u32 from) const {
-    return reinterpret_cast<Word16*>(Base::area(of) + layout_.place_units(block_, run_ & 1, from));
+    return reinterpret_cast<Word16*>(Base::area(of) + layout_.place_units(block_, room_, from));
   }
   static THALWEG_DEVICE bool same_window(u64 a, u64 b) { return a >> kPlaceBits == b >> kPlaceBits; }
   static THALWEG_DEVICE u64 offset_of(u64 place) { return place & ((u64{1} << kPlaceBits) - 1); }
@@ -281,7 +282,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
                         group_.rank(),
                         group_.size(),
                         0,
-                        x_.slices != 0 ? x_.size : 0,
+                        x_.slice != 0 ? x_.size : 0,
                         x_.input_stride * x_.rank + range.begin,
                         range.bytes,
                         range.begin,
@@ -339,17 +340,19 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
   }
   /// Two phases of a broadcast.
   THALWEG_DEVICE void move_piece(u32 piece) {
-    const u64 first = begin_ + u64{piece} * x_.piece, begin = first < end_ ? first : end_;
-    const u64 end = end_ - begin < x_.piece ? end_ : begin + x_.piece;
+    const u64 first = begin_ + u64{piece} * x_.cut, begin = first < end_ ? first : end_;
+    const u64 end = end_ - begin < x_.cut ? end_ : begin + x_.cut;
     if (x_.rank != x_.unsliced) {
       const Range range = range_in(x_.rank, begin, end);
       const u64 all = ~u64{0} >> (64 - x_.size), others = all & ~(u64{1} << x_.rank | u64{1} << x_.unsliced);
       return store_to_all(others, range.begin, x_.output + range.begin, range.bytes);
     }
+    const u32 others = x_.size - 1;
     THALWEG_ROLLED
-    for (u32 k = 1; k < x_.size; ++k) {
-      const Range range = range_in(peer(k), begin, end);
-      copy(peers_.output[peer(k)] + range.begin, x_.input + range.begin, range.bytes);
+    for (u32 k = 0; k < others; ++k) {  // blocks begin with different ranks, whose links would be full in turns otherwise
+      const u32 to = peer(1 + (block_ + k) % others);
+      const Range range = range_in(to, begin, end);
+      copy(peers_.output[to] + range.begin, x_.input + range.begin, range.bytes);
     }
   }
   SymmetricPeers& peers_;

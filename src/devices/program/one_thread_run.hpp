@@ -8,6 +8,7 @@
 #include "devices/program/one_thread_counted.hpp"
 #include "devices/program/one_thread_exchange.hpp"
 #include "devices/program/one_thread_symmetric.hpp"
+#include "devices/program/one_thread_words.hpp"
 #include "devices/program/specialised_run.hpp"
 
 namespace thalweg::impl {
@@ -104,6 +105,8 @@ class OneThreadBlock {
       counted_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {
       symmetric_.emplace(m, program, run, block);
+    } else if (run.exchange != nullptr && run.exchange->one_word != 0) {
+      words_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->any != 0) {
       any_exchange_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr) {
@@ -119,6 +122,7 @@ class OneThreadBlock {
 
   bool over() {
     if (counted_.has_value()) return counted_->over();
+    if (words_.has_value()) return words_->over();
     if (exchange_.has_value()) return exchange_->over();
     if (symmetric_.has_value()) return symmetric_->over();
     if (any_exchange_.has_value()) return any_exchange_->over();
@@ -131,6 +135,7 @@ class OneThreadBlock {
  private:
   OneThreadSteps steps_;
   std::optional<OneThreadCounted<M>> counted_;
+  std::optional<OneThreadWords<M>> words_;
   std::optional<OneThreadExchange<M, device::CommonElements>> exchange_;
   std::optional<OneThreadExchange<M, device::AnyElements>> any_exchange_;
   std::optional<OneThreadSymmetric<M>> symmetric_;

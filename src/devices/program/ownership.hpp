@@ -9,7 +9,8 @@
 // another one that is never complete. So does a failure. A closed program stays so until its state is zeroed.
 //
 // Every block that was launched ends: as part of a run that ProgramState counts, or in vain, because it was refused or its run
-// failed. The launching thread, which knows how many, sees by the two counts when all have ended.
+// failed; blocks of an exchange are counted one by one. The launching thread, which knows how many, sees by the two counts when all
+// have ended.
 #pragma once
 #include <thalweg/device/wait.hpp>
 
@@ -21,13 +22,13 @@ constexpr u64 kRefused = ~u64{0};
 constexpr u32 kMostOwners = 64;
 
 THALWEG_DEVICE u64* owner_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
-/// Blocks that were launched in vain.
-THALWEG_DEVICE u64* vain_word(ProgramState* state, u32 steps) { return owner_words(state, steps) + kMostOwners; }
+/// Blocks that have ended and are of no run that is counted: those in vain, and all of an exchange.
+THALWEG_DEVICE u64* ended_word(ProgramState* state, u32 steps) { return owner_words(state, steps) + kMostOwners; }
 /// The last thing that they do; before a failed run releases its blocks.
 template <class M>
 THALWEG_DEVICE void count_in_vain(M m, ProgramState* state, u32 steps, u32 blocks) {
   m.fence();
-  m.fetch_add(vain_word(state, steps), u64{blocks});
+  m.fetch_add(ended_word(state, steps), u64{blocks});
 }
 
 /// closed: the reason why nothing runs any more is recorded.

@@ -84,7 +84,7 @@ class One {
   }
   uint32_t blocks() const { return blocks_; }
   uint64_t finished() { return state_at()->runs; }
-  uint64_t in_vain() { return *device::vain_word(state_at(), static_cast<uint32_t>(steps_.size())); }
+  uint64_t in_vain() { return *device::ended_word(state_at(), static_cast<uint32_t>(steps_.size())); }
   uint64_t owner_word(uint32_t which) { return owner_words()[which]; }
 
   device::Failure failure{};

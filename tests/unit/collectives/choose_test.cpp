@@ -38,14 +38,14 @@ TEST(Choose, few_hops_for_short_messages_and_few_bytes_for_long_ones) {
 /// The root sends each byte once in two phases, and to each other rank in one.
 TEST(Choose, phases_of_a_broadcast_by_kernels) {
   CollectiveCosts costs;
-  costs.ll_ns = 1e9;
+  costs.ll.ns = 1e9;
   Collective c = of(Kind::broadcast, 4, 1'000);
   c.kernel_room = 1 << 20;
   EXPECT_EQ(chosen(c, costs), "simple");
   c.count = 1 << 20;
   EXPECT_EQ(chosen(c, costs), "two_phases");
   EXPECT_LT(kernel_ns(Kernels::two_phases, c, costs), 0.6 * kernel_ns(Kernels::simple, c, costs));
-  costs.two_phases_ns = 1e9;
+  costs.two_phases.ns = 1e9;
   EXPECT_EQ(chosen(c, costs), "simple");
   c.size = 2;
   EXPECT_EQ(chosen(c), "simple");

@@ -196,9 +196,9 @@ std::vector<Measured> measure(Operation fails, unsigned nth) {
     faults_of(queue).inject(fails, 0);
     mine.made = area != nullptr;
     impl::CollectiveCosts costs;
-    costs.ll_ns = 0;
+    costs.ll.ns = 0;
     if (mine.made) area->set_costs(&costs);
-    mine.ll_ns = costs.ll_ns;
+    mine.ll_ns = costs.ll.ns;
     plain.barrier();
     if (area != nullptr) area->end();
     plain.barrier();

@@ -175,14 +175,22 @@ THALWEG_DEVICE u64 from_first_of_block(u64 value) {
   return value;
 }
 
-/// Of a programmatic dependent launch: waits here for the end of the kernel before, and lets the next one start.
+/// Of programmatic dependent launches: lets the next kernel start, up to where it waits for this one's end.
 template <u32 Architecture = kArchitecture>
-THALWEG_DEVICE void start_early() {
-  if constexpr (Architecture >= 900) {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-  }
+THALWEG_DEVICE void start_next() {
+  if constexpr (Architecture >= 900) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
+/// Waits for the end of the kernel before. What is read in front of it is of the parameters only.
+template <u32 Architecture = kArchitecture>
+THALWEG_DEVICE void await_previous() {
+  if constexpr (Architecture >= 900) asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+THALWEG_DEVICE void start_early() {
+  start_next();
+  await_previous();
+}
+/// Computed here, not where it is used first.
+THALWEG_DEVICE void keep(u64 value) { asm volatile("" ::"l"(value)); }
 
 // ---- Arithmetic of reductions: each operation rounds by itself, whatever the compiler would contract.
 

@@ -150,7 +150,10 @@ THALWEG_DEVICE bool all_of_block(bool yes) { return yes; }
 THALWEG_DEVICE bool any_of_block(bool yes) { return yes; }
 THALWEG_DEVICE u64 from_first_of_block(u64 value) { return value; }
 
+THALWEG_DEVICE void start_next() {}
+THALWEG_DEVICE void await_previous() {}
 THALWEG_DEVICE void start_early() {}
+THALWEG_DEVICE void keep(u64) {}
 
 // ---- Arithmetic of reductions: each operation rounds by itself.
 

@@ -36,6 +36,11 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
   THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) {             \
     run_exchange<low_latency, device::Elements>(arguments);                                 \
   }
+#define THALWEG_WORDS(name, ranks) \
+  THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) { run_words<ranks>(arguments); }
+THALWEG_WORDS(thalweg_exchange_words_2, 2)
+THALWEG_WORDS(thalweg_exchange_words_4, 4)
+THALWEG_WORDS(thalweg_exchange_words_8, 8)
 THALWEG_PROTOCOL(thalweg_exchange_ll, true, CommonElements)
 THALWEG_PROTOCOL(thalweg_exchange_simple, false, CommonElements)
 THALWEG_PROTOCOL(thalweg_exchange_ll_any, true, AnyElements)
