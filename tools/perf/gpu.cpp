@@ -1,92 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu.hpp"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <thread>
 
+#include "driver.hpp"
 #include "kernels_image.hpp"
 
 namespace perf {
+
+using namespace cuda;
+
 namespace {
 
-using Result = int;  // CUresult
-constexpr Result kSuccess = 0, kNotReady = 600;
-constexpr int kMultiprocessors = 16, kCapabilityMajor = 75;  // CU_DEVICE_ATTRIBUTE_*
-constexpr unsigned kNonBlocking = 1;                         // CU_STREAM_NON_BLOCKING
-constexpr int kVersion = 12000;                              // of the driver's interface as it is declared here
 constexpr uint64_t kLimit = 60'000'000'000;
-
-/// F(name, parameters): the functions of the driver that are called, without their prefix.
-#define THALWEG_PERF_DRIVER(F)                                                                                          \
-  F(Init, (unsigned flags))                                                                                             \
-  F(DeviceGetAttribute, (int* value, int attribute, int device))                                                        \
-  F(DevicePrimaryCtxRetain, (void** context, int device))                                                               \
-  F(CtxPushCurrent, (void* context))                                                                                    \
-  F(CtxPopCurrent, (void** context))                                                                                    \
-  F(StreamCreate, (void** stream, unsigned flags))                                                                      \
-  F(StreamQuery, (void* stream))                                                                                        \
-  F(StreamDestroy, (void* stream))                                                                                      \
-  F(LibraryLoadData, (void** library, const void* image, void* jit_options, void** jit_values, unsigned jit_count,      \
-                      void* options, void** values, unsigned count))                                                    \
-  F(LibraryGetKernel, (void** kernel, void* library, const char* name))                                                 \
-  F(LaunchKernel, (void* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
-                   unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra))                   \
-  F(GetErrorName, (Result result, const char** name))                                                                   \
-  F(GetErrorString, (Result result, const char** text))
-
-struct Driver {
-#define THALWEG_PERF_MEMBER(name, parameters) Result(*name) parameters = nullptr;
-  THALWEG_PERF_DRIVER(THALWEG_PERF_MEMBER)
-#undef THALWEG_PERF_MEMBER
-};
-
-[[noreturn]] void end_with(const std::string& text) {
-  std::fprintf(stderr, "thalweg perf: %s\n", text.c_str());
-  std::fflush(stdout);
-  _exit(3);
-}
-
-/// Once for the process, and never given back.
-const Driver& driver() {
-  static const Driver loaded = [] {
-    Driver d;
-    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      end_with("the CUDA driver cannot be loaded (" + std::string(::dlerror()) +
-               "); install it, or in a container ask for the GPUs");
-    using Find = Result (*)(const char* name, void** function, int version, uint64_t flags, int* status);
-    const auto find = reinterpret_cast<Find>(::dlsym(library, "cuGetProcAddress_v2"));
-    if (find == nullptr) end_with("the CUDA driver is older than 12.0; update it");
-    const struct {
-      const char* name;
-      void** function;
-    } wanted[] = {
-#define THALWEG_PERF_ENTRY(name, parameters) {"cu" #name, reinterpret_cast<void**>(&d.name)},
-        THALWEG_PERF_DRIVER(THALWEG_PERF_ENTRY)
-#undef THALWEG_PERF_ENTRY
-    };
-    for (const auto& one : wanted) {
-      int status = 0;
-      if (find(one.name, one.function, kVersion, 0, &status) != kSuccess || status != 0 || *one.function == nullptr)
-        end_with("the CUDA driver has no " + std::string(one.name) + "; update it");
-    }
-    return d;
-  }();
-  return loaded;
-}
-
-void check(Result result, const std::string& what) {
-  if (result == kSuccess) return;
-  const char *name = nullptr, *text = nullptr;
-  (void)driver().GetErrorName(result, &name);
-  (void)driver().GetErrorString(result, &text);
-  end_with(what + ": " + (name != nullptr ? name : std::to_string(result)) + (text != nullptr ? std::string(", ") + text : ""));
-}
 
 /// The kernels of all devices: a library belongs to no context. Loaded once, and never given back.
 void* find_kernel(const char* name) {
@@ -121,19 +50,21 @@ unsigned ordinal_of(const std::string& memory) {
   return colon == std::string::npos ? 0 : static_cast<unsigned>(std::strtoul(memory.c_str() + colon + 1, nullptr, 10));
 }
 
+std::string why_no_gpu() {
+  if (kernels_image().empty()) return why_no_kernels("cuda:0");
+  return why_no_driver();
+}
+
 Gpu::Gpu(unsigned ordinal) : ordinal_(ordinal) {
   const Driver& d = driver();
-  const auto device = static_cast<int>(ordinal);  // a handle is the ordinal; that there is one the library has found out
-  int value = 0;
-  void* context = nullptr;
-  check(d.Init(0), "cuInit");
-  check(d.DeviceGetAttribute(&value, kMultiprocessors, device), "cuDeviceGetAttribute");
-  multiprocessors_ = static_cast<unsigned>(value);
-  check(d.DeviceGetAttribute(&value, kCapabilityMajor, device), "cuDeviceGetAttribute");
-  capability_ = static_cast<unsigned>(value);
+  const auto device = static_cast<int>(ordinal);  // a handle is the ordinal
+  if (ordinal >= device_count())
+    end_with("there is no " + place() + ": the CUDA driver sees " + std::to_string(device_count()) + " devices");
+  multiprocessors_ = static_cast<unsigned>(attribute_of(ordinal, kMultiprocessors));
+  capability_ = static_cast<unsigned>(attribute_of(ordinal, kCapabilityMajor));
   // Retained for the life of the process, as by the library: a context that ended would take the library's memory along.
-  check(d.DevicePrimaryCtxRetain(&context, device), "the context of " + place());
-  check(d.CtxPushCurrent(context), "cuCtxPushCurrent");
+  check(d.DevicePrimaryCtxRetain(&context_, device), "the context of " + place());
+  check(d.CtxPushCurrent(context_), "cuCtxPushCurrent");
   check(d.StreamCreate(&stream_, kNonBlocking), "cuStreamCreate");
 }
 
@@ -143,20 +74,54 @@ Gpu::~Gpu() {
   check(driver().CtxPopCurrent(&popped), "cuCtxPopCurrent");
 }
 
+Gpu::Turn::Turn(const Gpu& gpu) { check(driver().CtxPushCurrent(gpu.context_), "cuCtxPushCurrent"); }
+Gpu::Turn::~Turn() {
+  void* popped = nullptr;
+  check(driver().CtxPopCurrent(&popped), "cuCtxPopCurrent");
+}
+
+bool Gpu::reach(const Gpu& peer) const {
+  if (peer.ordinal_ == ordinal_) return true;
+  int can = 0;
+  check(driver().DeviceCanAccessPeer(&can, static_cast<int>(ordinal_), static_cast<int>(peer.ordinal_)),
+        "cuDeviceCanAccessPeer");
+  if (can == 0) return false;
+  const Turn turn(*this);
+  const Result result = driver().CtxEnablePeerAccess(peer.context_, 0);  // the library may have done so before
+  if (result != kPeerEnabled) check(result, "access of " + place() + " to " + peer.place());
+  return true;
+}
+
 void Gpu::launch_raw(const char* kernel, unsigned blocks, unsigned threads, void* argument) {
   void* parameters[] = {argument};
   check(driver().LaunchKernel(find_kernel(kernel), blocks, 1, 1, threads, 1, 1, 0, stream_, parameters, nullptr),
         std::string("launching ") + kernel);
 }
 
+void Gpu::copy(void* to, const void* from, size_t bytes) {
+  check(driver().MemcpyAsync(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), bytes, stream_),
+        "cuMemcpyAsync");
+}
+
+bool Gpu::idle() const {
+  const Result result = driver().StreamQuery(stream_);
+  if (result == kNotReady) return false;
+  check(result, "work on " + place());
+  return true;
+}
+
+void Gpu::finish() const {
+  for (const uint64_t end = now_ns() + kLimit; !idle();) {
+    if (now_ns() > end) end_with("work on " + place() + " has not ended within a minute");
+    std::this_thread::yield();
+  }
+}
+
 void Gpu::finish(Pair& pair) {
-  const uint64_t end = now_ns() + kLimit;
-  Result result;
-  while ((result = driver().StreamQuery(stream_)) == kNotReady) {
+  for (const uint64_t end = now_ns() + kLimit; !idle();) {
     (void)tw_worker_progress(pair.worker);  // which also notices that the peer is lost, and ends the waits of its windows
     if (now_ns() > end) end_with("a kernel on " + place() + " has not ended within a minute");
   }
-  check(result, "a kernel on " + place());
 }
 
 DeviceWords::DeviceWords(tw_context* context, const std::string& place) : context_(context) {

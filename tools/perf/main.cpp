@@ -16,6 +16,7 @@
 
 #include "check.hpp"
 #include "collectives.hpp"
+#include "machine/alone.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -316,12 +317,12 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (o.listen_port >= 0) return serve(o);
-  if (is_collective(o.test)) return run_collective(o, argv);
-  if (!can_trigger(o)) return 2;
-  if (o.test == "floor") {
-    run_floor(o);
+  if (const AloneTest test = find_alone(o.test); test != nullptr) {
+    test(o);
     return 0;
   }
+  if (is_collective(o.test)) return run_collective(o, argv);
+  if (!can_trigger(o)) return 2;
   if (o.test == "tune") return o.check ? run_check(o, argv) : run_tune(o, argv);
   if (o.transport == "self") {
     run_self(o);

@@ -9,6 +9,7 @@
 
 #include "collectives.hpp"
 #include "gpu.hpp"
+#include "machine/alone.hpp"
 
 namespace perf {
 namespace {
@@ -199,6 +200,11 @@ bool apply(Options* o, const std::string& name, const std::string& value) {
     o->algorithm = value;
     return true;
   }
+  if (name == "--tmpfs" || name == "--disk") {
+    if (value.empty()) return refuse(name + " wants a folder");
+    (name == "--tmpfs" ? o->tmpfs : o->disk) = value;
+    return true;
+  }
   if (name == "--paths") {
     std::istringstream names(value);
     for (std::string one; std::getline(names, one, ',');) o->paths.push_back(one);
@@ -230,6 +236,16 @@ bool check_collective(const Options& o) {
   return true;
 }
 
+/// What tests of the machine have no use for.
+bool check_alone(const Options& o) {
+  if (find_alone(o.test) == nullptr)
+    return (o.tmpfs.empty() && o.disk.empty()) || refuse("--tmpfs and --disk are folders of tiers and pages");
+  if (!o.host.empty() || o.listen_port >= 0) return refuse(o.test + " measures this machine: neither HOST nor --listen");
+  if (o.trigger != Trigger::call || o.layout || o.tls || o.progress_thread || o.transport != "auto")
+    return refuse("--trigger, --layout, --tls, --progress and --transport are not for " + o.test);
+  return true;
+}
+
 /// What kernels cannot do, whatever the machine.
 bool check_kernels(Options* o) {
   const bool device[2] = {on_device(o->memory[0]), on_device(o->memory[1])};
@@ -256,10 +272,11 @@ const char* trigger_name(Trigger trigger) {
 
 const std::vector<const char*>& test_names() {
   static const std::vector<const char*> names = {
-      "tag_lat",  "tag_bw",    "tag_bibw",       "tag_rate",  "am_lat",      "am_bw",     "am_rate",    "put_lat",
-      "put_bw",   "get_lat",   "get_bw",         "bytes_lat", "bytes_bw",    "blocks_bw", "atomic_lat", "atomic_rate",
-      "overlap",  "daxpy",     "signal_lat",     "chain",     "strided_put", "floor",     "tune",       "allreduce",
-      "alltoall", "allgather", "reduce_scatter", "bcast",     "barrier"};
+      "tag_lat",  "tag_bw",      "tag_bibw",       "tag_rate",  "am_lat",      "am_bw",     "am_rate",    "put_lat",
+      "put_bw",   "get_lat",     "get_bw",         "bytes_lat", "bytes_bw",    "blocks_bw", "atomic_lat", "atomic_rate",
+      "overlap",  "daxpy",       "signal_lat",     "chain",     "strided_put", "floor",     "tune",       "allreduce",
+      "alltoall", "allgather",   "reduce_scatter", "bcast",     "barrier",     "memory",    "tiers",      "sockets",
+      "pages",    "collaborate", "copies",         "flags",     "atomics"};
   return names;
 }
 
@@ -315,9 +332,10 @@ bool parse(int argc, char** argv, Options* out) {
       continue;
     }
     if (a.rfind("--", 0) == 0 || a == "-n") {
-      static const char* known[] = {"--size",   "--layout",  "--transport", "--memory",  "--peer-memory", "--seconds",
-                                    "--window", "--threads", "--progress",  "--trigger", "--waits",       "--persistent",
-                                    "--way",    "--paths",   "--rounds",    "-n",        "--algorithm"};
+      static const char* known[] = {"--size",    "--layout",     "--transport", "--memory",   "--peer-memory",
+                                    "--seconds", "--window",     "--threads",   "--progress", "--trigger",
+                                    "--waits",   "--persistent", "--way",       "--paths",    "--rounds",
+                                    "-n",        "--algorithm",  "--tmpfs",     "--disk"};
       if (std::none_of(std::begin(known), std::end(known), [&](const char* k) { return a == k; }))
         return refuse("no option " + a);
       if (i + 1 >= argc) return refuse(a + " wants a value");
@@ -326,6 +344,8 @@ bool parse(int argc, char** argv, Options* out) {
     }
     plain.push_back(a);
   }
+  const bool alone = !plain.empty() && find_alone(plain[0]) != nullptr;
+  if (out->threads == 0 && !alone) out->threads = 1;
   if (out->inherited >= 0 || (out->listen_port >= 0 && plain.empty())) return true;
   if (plain.empty() || plain.size() > 2) return refuse("which TEST?");
   out->test = plain[0];
@@ -339,9 +359,11 @@ bool parse(int argc, char** argv, Options* out) {
                    out->test == "daxpy" || out->test == "strided_put" || out->test.rfind("atomic", 0) == 0 ||
                    out->test == "blocks_bw";
   one_sided |= out->trigger == Trigger::kernel;  // device code reaches what is mapped
-  if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
-  if (out->memory[1].empty()) out->memory[1] = out->memory[0];
-  if (!check_collective(*out) || !check_kernels(out)) return false;
+  if (!alone) {                                  // tests of the machine choose by themselves
+    if (out->memory[0].empty()) out->memory[0] = one_sided ? "host" : "plain";
+    if (out->memory[1].empty()) out->memory[1] = out->memory[0];
+  }
+  if (!check_alone(*out) || !check_collective(*out) || !check_kernels(out)) return false;
   if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
                       out->test == "signal_lat" || out->test == "chain" || out->test == "strided_put" || out->test == "daxpy" ||
                       out->test == "floor"))

@@ -30,7 +30,7 @@ struct Options {
   std::vector<size_t> sizes;  // empty: the test's own list
   unsigned window = 64;
   double seconds = 0.5;  // per size
-  unsigned threads = 1;
+  unsigned threads = 0;  // not given: 1, or what a test of the machine takes by itself
   Layout layout;
   bool tls = false;
   std::string memory[2];  // of this process's buffers and of the other's: "plain", "huge" or a place
@@ -47,6 +47,7 @@ struct Options {
   unsigned ranks = 2;              // of a collective's test
   bool nonblocking = false;        // ... with a request, and what a computation hides of it
   std::string algorithm;           // ... by name; empty: the predicted one
+  std::string tmpfs, disk;         // folders of the test of tiers; empty: its own
   int inherited = -1;              // the started process: descriptor to the starter
 };
 

@@ -18,6 +18,12 @@ namespace perf {
   _exit(3);
 }
 
+[[noreturn]] void end_with(const std::string& text) {
+  std::fprintf(stderr, "thalweg perf: %s\n", text.c_str());
+  std::fflush(stdout);
+  _exit(3);
+}
+
 uint64_t now_ns() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -24,6 +24,8 @@ struct Order {
 };
 
 [[noreturn]] void die(const char* what, tw_status status);
+/// What goes wrong outside of the library: the text, and the end of the process.
+[[noreturn]] void end_with(const std::string& text);
 inline void must(tw_status status, const char* what) {
   if (status < 0) die(what, status);
 }

@@ -8,19 +8,6 @@
 namespace perf {
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-      continue;
-    }
-    out += c;
-  }
-  return out + "\"";
-}
-
 /// As the other names of a row are: the unit at the end.
 std::string key(const Figure& f) { return f.unit.empty() ? f.name : f.name + (f.unit == "%" ? "_percent" : "_" + f.unit); }
 
@@ -58,6 +45,19 @@ void print_csv(const Result& r) {
 }
 
 }  // namespace
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    out += c;
+  }
+  return out + "\"";
+}
 
 double percentile(std::vector<double> samples, double p) {
   if (samples.empty()) return 0;

@@ -112,7 +112,6 @@ int start_locally(const Options& o, char** argv);
 int run_tune(Options options, char** argv);   // measures this machine's costs and keeps them
 void tune_link(Pair& pair, Options options);  // its part over one link
 
-void run_self(const Options& options);   // both ends in one worker
-void run_floor(const Options& options);  // without the library
+void run_self(const Options& options);  // both ends in one worker
 
 }  // namespace perf

@@ -59,4 +59,54 @@ struct Stream {
   double a;
 };
 
+/// y = x between two memories that the device reaches, 16-byte aligned.
+struct Move {
+  u64 to, from;  // addresses
+  u64 count;     // doubles
+};
+
+/// A flag there and back between two executors, or, from `rounds` = 0, one store as the kernel starts.
+struct Flags {
+  u64* mine;     // where this side waits, for 1, 2, ... `rounds`
+  u64* theirs;   // what it stores the same numbers into
+  u64 limit_ns;  // of each wait; the kernel ends behind it
+  u64* done;     // rounds that are over
+  u64* took;     // ns of all of them
+  u32 rounds;
+  bool leads;  // stores first
+};
+
+/// Atomic adds of 1 to one word by each thread.
+struct Adds {
+  u64* word;
+  u64 each;  // by a thread
+};
+
+/// The first word of each page: read, and one more stored.
+struct Touches {
+  u64* first;
+  u64 pages, words;  // of 8 bytes, from page to page
+};
+
+/// What host and device do together (collaborate.hpp).
+enum class Pattern : u32 { histogram_input, histogram_output, padding, compaction, tasks, search };
+constexpr u32 kBins = 256, kTaskWords = 256;
+constexpr u32 kUnreached = ~0u;  // a node of a search
+/// One side's part. Elements are words, rows (padding), tasks, or nodes of the frontier (search).
+struct Collaboration {
+  Pattern pattern;
+  u32 first_bin, last_bin;  // histograms
+  u32 level;                // search: of what is found
+  u64 first, last, tile;    // elements; of those that are claimed at once
+  u64* next;                // claimed tiles
+  u64* tiles;               // that this side did
+  u64* found;               // compaction, search: elements written
+  const u32* in;            // search: where each node's edges begin, and the end
+  const u32* edges;
+  const u32* frontier;
+  u32* next_frontier;
+  u32* out;  // search: the level of each node
+  u64 width, padded;
+};
+
 }  // namespace perf

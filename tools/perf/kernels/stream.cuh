@@ -38,21 +38,18 @@ __device__ __forceinline__ double2 next_y(double a, double2 x, double2 y) {
 
 /// An odd number of doubles: the last one.
 template <bool Daxpy>
-__device__ __forceinline__ void last_double(const Stream& s, const double2* x) {
-  if (s.count % 2 == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
-  const double last = reinterpret_cast<const double*>(x)[s.count - 1];
-  double* const y = reinterpret_cast<double*>(s.y) + s.count - 1;
-  *y = Daxpy ? fma(s.a, last, *y) : last;
+__device__ __forceinline__ void last_double(const double2* x, double2* all, u64 count, double a) {
+  if (count % 2 == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
+  const double last = reinterpret_cast<const double*>(x)[count - 1];
+  double* const y = reinterpret_cast<double*>(all) + count - 1;
+  *y = Daxpy ? fma(a, last, *y) : last;
 }
 
 /// A grid takes tiles of blockDim.x * InFlight words in turn.
 template <unsigned InFlight, bool Hinted, bool Daxpy>
-__device__ __forceinline__ void stream_loads(const Stream& s) {
-  const double2* const x = x_of(s);
-  if (x == nullptr) return;
-  last_double<Daxpy>(s, x);
-  auto* const y = reinterpret_cast<double2*>(s.y);
-  const u64 words = s.count / 2, tile = u64{blockDim.x} * InFlight;
+__device__ __forceinline__ void stream_words(const double2* x, double2* y, u64 count, double a) {
+  last_double<Daxpy>(x, y, count, a);
+  const u64 words = count / 2, tile = u64{blockDim.x} * InFlight;
   for (u64 begin = blockIdx.x * tile; begin < words; begin += gridDim.x * tile) {
     const u64 at = begin + threadIdx.x;
     double2 held[InFlight], old[InFlight];
@@ -62,11 +59,17 @@ __device__ __forceinline__ void stream_loads(const Stream& s) {
 #pragma unroll
       for (unsigned i = 0; i < InFlight; ++i) old[i] = Daxpy ? __ldcs(y + at + i * blockDim.x) : double2{};
 #pragma unroll
-      for (unsigned i = 0; i < InFlight; ++i) __stcs(y + at + i * blockDim.x, next_y<Daxpy>(s.a, held[i], old[i]));
+      for (unsigned i = 0; i < InFlight; ++i) __stcs(y + at + i * blockDim.x, next_y<Daxpy>(a, held[i], old[i]));
     } else {
-      for (u64 i = at; i < words; i += blockDim.x) __stcs(y + i, next_y<Daxpy>(s.a, load<Hinted>(x + i), Daxpy ? __ldcs(y + i) : double2{}));
+      for (u64 i = at; i < words; i += blockDim.x) __stcs(y + i, next_y<Daxpy>(a, load<Hinted>(x + i), Daxpy ? __ldcs(y + i) : double2{}));
     }
   }
+}
+
+template <unsigned InFlight, bool Hinted, bool Daxpy>
+__device__ __forceinline__ void stream_loads(const Stream& s) {
+  if (const double2* const x = x_of(s); x != nullptr)
+    stream_words<InFlight, Hinted, Daxpy>(x, reinterpret_cast<double2*>(s.y), s.count, s.a);
 }
 
 constexpr unsigned kStages = 5;  // of a word a thread: 40 KiB a block are under way
@@ -124,8 +127,8 @@ __device__ __forceinline__ void stream_bulk(const Stream& s) {
   __shared__ alignas(128) Pieces pieces;
   const double2* const x = x_of(s);
   if (x == nullptr) return;
-  last_double<Daxpy>(s, x);
   auto* const y = reinterpret_cast<double2*>(s.y);
+  last_double<Daxpy>(x, y, s.count, s.a);
   const u64 words = s.count / 2, step = u64{gridDim.x} * kThreads;
   const auto order = [&](unsigned stage, u64 begin) {
     if (begin >= words) return;

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine allows, measured without the library between two processes on two cores: a cache line there and back,
 // memcpy in and out of cache and from the other core's cache, process_vm_readv, a busy-polled TCP socket.
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +13,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "machine/alone.hpp"
+#include "machine/socket_link.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -26,7 +23,7 @@ namespace {
 struct Shared {  // between the two processes
   alignas(64) std::atomic<uint64_t> line;
   alignas(64) std::atomic<uint64_t> turn;  // 2k: ours, 2k+1: the other's
-  alignas(64) std::atomic<uint64_t> address;
+  alignas(64) SharedPort port;
   alignas(4096) unsigned char data[16u << 20];
 };
 
@@ -107,43 +104,8 @@ void copies(Shared* s, int rank, Format format, const char* test, bool from_othe
   }
 }
 
-bool move_all(int fd, unsigned char* p, size_t n, bool out) {
-  while (n > 0) {
-    ssize_t k = out ? ::send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT) : ::recv(fd, p, n, MSG_DONTWAIT);
-    if (k < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (k <= 0) return false;
-    p += k;
-    n -= static_cast<size_t>(k);
-  }
-  return true;
-}
-
-int tcp_pair(int rank, Shared* s) {
-  int one = 1, fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof a;
-  if (rank == 0) {
-    if (::bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0 || ::listen(fd, 1) != 0) return -1;
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &length);
-    s->address.store(a.sin_port, std::memory_order_release);
-    int accepted = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
-    ::close(fd);
-    fd = accepted;
-  } else {
-    uint64_t port;
-    while ((port = s->address.load(std::memory_order_acquire)) == 0) relax();
-    a.sin_port = static_cast<in_port_t>(port);
-    if (::connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) return -1;
-  }
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
-  return fd;
-}
-
 void raw_tcp(Shared* s, int rank, Format format) {
-  int fd = tcp_pair(rank, s);
+  const int fd = tcp_link(rank, &s->port);
   if (fd < 0) {
     if (rank == 0) std::fprintf(stderr, "thalweg perf: no loopback TCP here: %s\n", std::strerror(errno));
     return;
@@ -155,8 +117,8 @@ void raw_tcp(Shared* s, int rank, Format format) {
     bool ok = true;
     for (int r = 0; ok && r < (n <= 4096 ? 2000 : 300); ++r) {
       uint64_t start = now_ns();
-      ok = rank == 0 ? move_all(fd, out, n, true) && move_all(fd, in, n, false)
-                     : move_all(fd, in, n, false) && move_all(fd, out, n, true);
+      ok = rank == 0 ? move_polled(fd, out, n, true) && move_polled(fd, in, n, false)
+                     : move_polled(fd, in, n, false) && move_polled(fd, out, n, true);
       us.push_back(static_cast<double>(now_ns() - start) / 2e3);
     }
     if (rank == 0) print(format, row("raw_tcp", n, us, ok && in[0] == 2 && in[n - 1] == 2));
