@@ -11,19 +11,24 @@ import pytest
 pytest.importorskip("typer")
 
 from thalweg._cli import native
-from thalweg._cli.perf import environment
+from thalweg._cli.perf import environment as packaged
 
 
-def perf(*arguments):
+def perf(*arguments, form="--json", environment=None):
     """What thalweg-perf does, with an emulated device in both of its processes."""
     return subprocess.run(
-        [native.program("thalweg-perf"), *arguments, "--json"],
-        env={**environment(), "THALWEG_EMULATED": "devices=1"},
+        [native.program("thalweg-perf"), *arguments, *form.split()],
+        env={**packaged(), "THALWEG_EMULATED": "devices=1", **(environment or {})},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def rows_of(done):
+    """What it printed, row by row."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(

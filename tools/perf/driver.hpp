@@ -8,12 +8,13 @@
 namespace perf::cuda {
 
 using Result = int;  // CUresult
-constexpr Result kSuccess = 0, kNotReady = 600, kPeerEnabled = 704;
+constexpr Result kSuccess = 0, kPeerUnsupported = 217, kNotReady = 600, kPeerEnabled = 704, kTooManyPeers = 711;
 enum Attribute : int {  // CU_DEVICE_ATTRIBUTE_*
   kMultiprocessors = 16,
   kCapabilityMajor = 75,
   kHostNativeAtomics = 86,
   kConcurrentManaged = 89,
+  kStreamMemoryOps64 = 122,
 };
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 constexpr unsigned kWaitGeq = 0;      // CU_STREAM_WAIT_VALUE_GEQ

@@ -16,6 +16,8 @@ using namespace cuda;
 namespace {
 
 constexpr uint64_t kLimit = 60'000'000'000;
+constexpr const char* kNoKernels =
+    "this build has no kernels for GPUs: build where CMake finds nvcc (-DTHALWEG_NVCC=PATH, or scripts/setup.sh cuda)";
 
 /// The kernels of all devices: a library belongs to no context. Loaded once, and never given back.
 void* find_kernel(const char* name) {
@@ -40,8 +42,7 @@ std::string why_no_kernels(const std::string& memory) {
            "code "
            "on the CPU, or cuda:N";
   if (kernels_image().empty())
-    return "this build has no kernels for GPUs: build where CMake finds nvcc (-DTHALWEG_NVCC=PATH, or scripts/setup.sh cuda); "
-           "--memory host or pinned on both sides runs the twin of device code on the CPU";
+    return std::string(kNoKernels) + "; --memory host or pinned on both sides runs the twin of device code on the CPU";
   return "";
 }
 
@@ -51,7 +52,7 @@ unsigned ordinal_of(const std::string& memory) {
 }
 
 std::string why_no_gpu() {
-  if (kernels_image().empty()) return why_no_kernels("cuda:0");
+  if (kernels_image().empty()) return kNoKernels;
   return why_no_driver();
 }
 
@@ -88,6 +89,7 @@ bool Gpu::reach(const Gpu& peer) const {
   if (can == 0) return false;
   const Turn turn(*this);
   const Result result = driver().CtxEnablePeerAccess(peer.context_, 0);  // the library may have done so before
+  if (result == kPeerUnsupported || result == kTooManyPeers) return false;
   if (result != kPeerEnabled) check(result, "access of " + place() + " to " + peer.place());
   return true;
 }

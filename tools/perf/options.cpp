@@ -43,6 +43,18 @@ Tests   tag_lat tag_bw tag_bibw tag_rate   tagged messages: one-way latency, ban
         reduce_scatter bcast barrier       slowest rank's time, and bandwidths as NCCL's tests define them: --size is of the longer
                                            buffer of a rank, [GB/s] size over time, bus: times 2(n-1)/n for allreduce, 1 for
                                            bcast, (n-1)/n else
+        memory                             this machine, without the library: STREAM (copy, scale, add, triad) by each NUMA node's
+                                           processors in each node's memory, in arrays of 4 times the last level's caches
+        tiers                              read, write, triad and copies in and between DRAM, tmpfs and a mapped file; the file also
+                                           with its pages on the disk; small writes until they are there
+        sockets                            unix and loopback TCP sockets: latency and bandwidth
+        pages                              the first touch of a page, by CPU and GPU (managed memory), and after it was asked for
+        copies                             host and GPUs, each to each: by engine, by kernels that load or store, through the host;
+                                           one way and both
+        flags                              host and kernels, kernels of two GPUs; how long until a stream acts
+        atomics                            adds to one word by host and GPU, alone and at once
+        collaborate                        host and GPU together (without a GPU, threads): histograms by input and by output, padding,
+                                           compaction, tasks, search; D: explicit copies, U: one shared memory
         tune                               measures this machine's costs and keeps them: routes are chosen by them
         tune --check                       keeps nothing: every way by force beside the choice, and predictions beside times, for
                                            shm, tcp and device memory; --paths shm,tcp,device-device,... (all), --rounds N (3).
@@ -53,10 +65,13 @@ Options
   --transport auto|self|shm|tcp                                                  (auto)
   --window N                    messages in flight in bandwidth and rate tests, each from its own buffer (64)
   --seconds S                   time spent per size                              (0.5)
-  --threads T                   pairs of workers, each with its own thread       (1)
+  --threads T                   pairs of workers, each with its own thread (1); memory, tiers, collaborate: threads of the host (one
+                                for each processor that the process may use)
+  --tmpfs DIR, --disk DIR       folders of tiers and pages                       (/dev/shm, and TMPDIR or /tmp)
   --layout strided:COUNT,BLOCK,STRIDE   both sides strided, COUNT blocks of BLOCK bytes, STRIDE apart
   --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
-                                cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host)
+                                cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host); copies, flags,
+                                atomics, pages: cuda:N (all GPUs); collaborate: host, pinned, managed:N, cuda:N
   --peer-memory ...             of the other process's buffers (as --memory)
   -n N                          processes of a collective's test, each pinned to a core; a device in --memory without a number is
                                 the rank's own; --peer-memory is that of all but rank 0 (2)
@@ -243,6 +258,9 @@ bool check_alone(const Options& o) {
   if (!o.host.empty() || o.listen_port >= 0) return refuse(o.test + " measures this machine: neither HOST nor --listen");
   if (o.trigger != Trigger::call || o.layout || o.tls || o.progress_thread || o.transport != "auto")
     return refuse("--trigger, --layout, --tls, --progress and --transport are not for " + o.test);
+  if (std::count(o.sizes.begin(), o.sizes.end(), size_t{0}) != 0) return refuse(o.test + ": --size from 1");
+  const bool one = o.test == "memory" || o.test == "tiers" || o.test == "pages" || o.test == "collaborate";
+  if (one && o.sizes.size() > 1) return refuse(o.test + " takes one --size: of an array, of all pages, or of the input");
   return true;
 }
 

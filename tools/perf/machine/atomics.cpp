@@ -90,7 +90,8 @@ class WithGpu {
       store(0);
       const Rate device = by_device(each);
       each_ = each;
-      if (device.seconds < std::min(o_.seconds / 3, 1.0) && each < kMostEach) continue;
+      const u64 most = place_ == "pinned" ? kMostEach : kMostManaged;
+      if (device.seconds < std::min(o_.seconds / 3, 1.0) && each < most) continue;
       report(o_, place_, gpu_.place(), "device", native_, {}, device, load() == device.adds);
       break;
     }
@@ -116,7 +117,7 @@ class WithGpu {
 
  private:
   static constexpr unsigned kBlocks = 4, kThreadsEach = 64;
-  static constexpr u64 kFirst = 16, kMostEach = 1u << 16;
+  static constexpr u64 kFirst = 16, kMostEach = 1u << 16, kMostManaged = 1u << 10;  // managed: a page goes there and back
   static uint64_t adds(u64 each) { return each * kBlocks * kThreadsEach; }
   void launch(u64 each) { gpu_.launch("perf_adds", kBlocks, kThreadsEach, Adds{word_, each}); }
   Rate by_device(u64 each) {

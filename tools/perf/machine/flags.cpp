@@ -48,6 +48,12 @@ bool await_host(const u64* word, u64 value) {
   return await_host(word, value, [] {});
 }
 
+constexpr u32 kTrial = 20;
+/// Rounds that are timed together, where a flag takes this many seconds.
+u32 rounds_for(const Options& o, double flag) {
+  return static_cast<u32>(std::clamp(o.seconds / (8 * std::max(flag, 1e-7)), double{kTrial}, 2000.0));
+}
+
 /// Seconds of a flag, each the mean of `each`.
 void print_flag(const Options& o, Row r, const std::vector<double>& took, uint64_t each, bool right) {
   if (!right || took.empty())
@@ -68,8 +74,13 @@ class FlagTests {
   void run() {
     with_kernel();
     launch();
-    stream_write();
-    stream_wait();
+    if (attribute_of(gpu_.ordinal(), kStreamMemoryOps64) != 0) {
+      stream_write();
+      stream_wait();
+      return;
+    }
+    for (const char* by : {"stream_write", "stream_wait"})
+      row("host", gpu_.place(), by).unavailable("this device's streams have no memory operations of 64 bits").print(o_.format);
   }
 
  private:
@@ -85,29 +96,32 @@ class FlagTests {
     print_flag(o_, r, took, each, right);
   }
 
-  /// The host leads; times are of batches.
+  /// The host leads.
   void with_kernel() {
-    constexpr u32 kBatch = 100;
-    const auto batches = static_cast<u32>(std::clamp(o_.seconds / (kBatch * 4e-6), 3.0, 10000.0));
-    clear();
-    Flags f{word(Words::to_kernel), word(Words::to_host), kLimit, word(Words::done),
-            word(Words::took),      kBatch * batches,     false};
-    gpu_.launch("perf_flags", 1, 1, f);
-    std::vector<double> took;
     bool right = true;
-    u64 round = 0;
-    for (u32 b = 0; right && b < batches; ++b) {
-      const double seconds = timed([&] {
-        for (u32 i = 0; right && i < kBatch; ++i) {
-          put(word(Words::to_kernel), ++round);
-          right = await_host(word(Words::to_host), round);
-        }
-      });
-      if (b != 0) took.push_back(seconds / (2 * kBatch));  // the first one waits for the kernel's begin
-    }
+    const double trial = rounds_with_kernel(kTrial, &right);
+    const u32 rounds = rounds_for(o_, trial);
+    std::vector<double> took;
+    if (right) took = repeat(o_.seconds, [&] { return right ? rounds_with_kernel(rounds, &right) : 1; });
+    print(row("host", gpu_.place(), "kernel"), took, right, rounds);
+  }
+  /// Seconds of a flag; the first round, which waits for the kernel's begin, does not count.
+  double rounds_with_kernel(u32 rounds, bool* right) {
+    clear();
+    gpu_.launch(
+        "perf_flags", 1, 1,
+        Flags{word(Words::to_kernel), word(Words::to_host), kLimit, word(Words::done), word(Words::took), rounds + 1, false});
+    const auto there_and_back = [&](u64 round) {
+      put(word(Words::to_kernel), round);
+      *right = *right && await_host(word(Words::to_host), round);
+    };
+    there_and_back(1);
+    const double seconds = timed([&] {
+      for (u64 round = 2; *right && round <= rounds + 1; ++round) there_and_back(round);
+    });
     gpu_.finish();
-    right = right && seen(word(Words::done)) == round;
-    print(row("host", gpu_.place(), "kernel"), took, right, kBatch);
+    *right = *right && seen(word(Words::done)) == rounds + 1;
+    return seconds / (2.0 * rounds);
   }
 
   /// From the call until the kernel's first store is seen.
@@ -209,7 +223,6 @@ class BetweenGpus {
 };
 
 void between(const Options& o, tw_context* context, Gpu& first, Gpu& second) {
-  constexpr u32 kTrial = 20;
   Row r("flags");
   r.label("from", first.place()).label("to", second.place()).label("by", "kernel").label("memory", "device");
   if (!first.reach(second) || !second.reach(first)) {
@@ -220,7 +233,7 @@ void between(const Options& o, tw_context* context, Gpu& first, Gpu& second) {
   const double trial = test.once(kTrial);
   bool right = trial > 0;
   std::vector<double> took;
-  const auto rounds = static_cast<u32>(std::clamp(o.seconds / (8 * std::max(trial, 1e-7)), double{kTrial}, 2000.0));
+  const u32 rounds = rounds_for(o, trial);
   if (right) {
     took = repeat(o.seconds, [&] {
       const double each = test.once(rounds);

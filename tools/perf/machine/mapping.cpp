@@ -43,6 +43,11 @@ std::string file_system_of(const std::string& folder) {
   return number;
 }
 
+std::string temporary_folder() {
+  const char* const temporary = std::getenv("TMPDIR");
+  return temporary != nullptr && *temporary != 0 ? temporary : "/tmp";
+}
+
 uint64_t free_below(const std::string& folder) {
   struct statvfs s {};
   return ::statvfs(folder.c_str(), &s) == 0 ? static_cast<uint64_t>(s.f_bavail) * s.f_frsize : 0;

@@ -35,6 +35,8 @@ class Mapping {
 int nameless_file(const std::string& folder, std::string* why);
 /// "tmpfs", "ext4", ..., or its number in hexadecimal; "": the folder cannot be asked.
 std::string file_system_of(const std::string& folder);
+/// TMPDIR, or /tmp.
+std::string temporary_folder();
 /// Bytes that may still be stored below a folder.
 uint64_t free_below(const std::string& folder);
 

@@ -5,18 +5,25 @@
 #include <cstring>
 
 #include "driver.hpp"
-#include "machine/repeat.hpp"
 
 namespace perf {
 namespace {
 
 constexpr unsigned char kPoison = 0xA5;
 
-std::vector<unsigned char> pattern(uint64_t seed, size_t bytes) {
-  std::vector<unsigned char> all(bytes);
+/// Room for the pattern and for what is read, kept: new pages would take longer than the copies.
+unsigned char* scratch(unsigned which, size_t bytes) {
+  static std::vector<unsigned char> kept[2];
+  if (kept[which].size() < bytes) kept[which].resize(bytes);
+  return kept[which].data();
+}
+
+const unsigned char* pattern(uint64_t seed, size_t bytes) {
+  unsigned char* const all = scratch(0, bytes + sizeof(uint64_t));
   for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
-    const uint64_t word = random_at(seed, i) * 0x9E3779B97F4A7C15u;
-    std::memcpy(&all[i], &word, std::min(sizeof word, bytes - i));
+    uint64_t word = (i + seed) * 0x9E3779B97F4A7C15u;
+    word ^= word >> 32;
+    std::memcpy(all + i, &word, sizeof word);
   }
   return all;
 }
@@ -41,20 +48,21 @@ PlacedMemory::~PlacedMemory() {
 }
 
 void PlacedMemory::fill(uint64_t seed, size_t bytes) {
-  must(tw_memory_copy(context_, base_, pattern(seed, bytes).data(), bytes), "tw_memory_copy");
+  must(tw_memory_copy(context_, base_, pattern(seed, bytes), bytes), "tw_memory_copy");
 }
 
 void PlacedMemory::poison(size_t bytes) {
-  const std::vector<unsigned char> all(bytes + kGuard, kPoison);
-  must(tw_memory_copy(context_, base_, all.data(), all.size()), "tw_memory_copy");
+  unsigned char* const all = scratch(1, bytes + kGuard);
+  std::memset(all, kPoison, bytes + kGuard);
+  must(tw_memory_copy(context_, base_, all, bytes + kGuard), "tw_memory_copy");
 }
 
 bool PlacedMemory::holds(uint64_t seed, size_t bytes) const {
-  std::vector<unsigned char> seen(bytes + kGuard);
-  must(tw_memory_copy(context_, seen.data(), base_, seen.size()), "tw_memory_copy");
-  const std::vector<unsigned char> wanted = pattern(seed, bytes);
-  return std::equal(wanted.begin(), wanted.end(), seen.begin()) &&
-         std::all_of(seen.begin() + static_cast<ptrdiff_t>(bytes), seen.end(), [](unsigned char c) { return c == kPoison; });
+  unsigned char* const seen = scratch(1, bytes + kGuard);
+  std::memset(seen, 0, bytes + kGuard);
+  must(tw_memory_copy(context_, seen, base_, bytes + kGuard), "tw_memory_copy");
+  return std::memcmp(seen, pattern(seed, bytes), bytes) == 0 &&
+         std::all_of(seen + bytes, seen + bytes + kGuard, [](unsigned char c) { return c == kPoison; });
 }
 
 std::vector<std::string> emulated_places(tw_context* context) {

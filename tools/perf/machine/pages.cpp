@@ -82,7 +82,7 @@ struct Case {
 class Pages {
  public:
   explicit Pages(const Options& o)
-      : o_(o), folder_(o.disk.empty() ? "/tmp" : o.disk), cached_(o.tmpfs.empty() ? folder_ : o.tmpfs) {}
+      : o_(o), folder_(o.disk.empty() ? temporary_folder() : o.disk), cached_(o.tmpfs.empty() ? folder_ : o.tmpfs) {}
 
   void run() {
     for (const size_t page : {kSmallPage, kHugePage}) {

@@ -96,6 +96,7 @@ void Row::print_csv() const {
     if (f.kind == Kind::size && f.name == "bytes") bytes = f.number;
   }
   std::replace(name.begin(), name.end(), ',', ' ');
+  if (!why_.empty()) std::printf("%s,%llu,,unavailable\n", name.c_str(), static_cast<unsigned long long>(bytes));
   for (const Field& f : fields_) {
     if (f.kind == Kind::value)
       std::printf("%s,%llu,%.6g,%s\n", name.c_str(), static_cast<unsigned long long>(bytes), f.value, f.name.c_str());
@@ -104,11 +105,11 @@ void Row::print_csv() const {
 
 void Row::print_table() const {
   static std::string last;
-  constexpr size_t kWidth = 11;
+  constexpr size_t kWidth = 11, kTextWidth = 16;
   std::string head = padded("test", kWidth), line = padded(test_, kWidth);
   for (const Field& f : fields_) {
     const std::string name = heading(f.name);
-    const size_t width = std::max(name.size(), kWidth);
+    const size_t width = std::max(name.size(), f.kind == Kind::text ? kTextWidth : kWidth);
     head += "  " + padded(name, width);
     line += "  " + padded(f.text, width);
   }

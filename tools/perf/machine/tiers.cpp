@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -29,14 +28,9 @@ struct Tier {
   std::string why{};   // it cannot be measured
 };
 
-std::string disk_folder(const Options& o) {
-  if (!o.disk.empty()) return o.disk;
-  const char* const temporary = std::getenv("TMPDIR");
-  return temporary != nullptr && *temporary != 0 ? temporary : "/tmp";
-}
-
 std::vector<Tier> tiers_of(const Options& o) {
-  std::vector<Tier> all = {{"dram", ""}, {"tmpfs", o.tmpfs.empty() ? "/dev/shm" : o.tmpfs}, {"disk", disk_folder(o)}};
+  std::vector<Tier> all = {
+      {"dram", ""}, {"tmpfs", o.tmpfs.empty() ? "/dev/shm" : o.tmpfs}, {"disk", o.disk.empty() ? temporary_folder() : o.disk}};
   const std::string second = file_system_of(all[1].folder), third = file_system_of(all[2].folder);
   if (second != "tmpfs")
     all[1].why = all[1].folder + (second.empty() ? " is no folder" : " is no tmpfs but " + second) + ": --tmpfs DIR";
