@@ -39,12 +39,17 @@ void Arena::fill(const Problem& p) {
   const bool adds = p.out_each == 0 && p.pattern != Pattern::compaction && p.pattern != Pattern::search;
   const std::vector<uint32_t> before(out_.length / sizeof(u32), adds ? 0 : kUnreached);
   write(out_, before.data());
-  for (unsigned c = 0; c < counters; ++c) zero(static_cast<Counter>(c));
+  zero_all();
 }
 
 void Arena::zero(Counter counter) {
   const u64 none = 0;
   write({uint64_t{kLine} * counter, sizeof none}, &none);
+}
+
+void Arena::zero_all() {
+  const unsigned char none[uint64_t{counters} * kLine] = {};
+  write({0, sizeof none}, none);
 }
 
 uint64_t Arena::read(Counter counter) const {

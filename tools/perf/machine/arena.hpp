@@ -24,6 +24,7 @@ class Arena {
   /// Copies all of the problem's input there; zeroes counters; outputs get what no result is, or zeros where one adds to them.
   void fill(const Problem& problem);
   void zero(Counter counter);
+  void zero_all();
   uint64_t read(Counter counter) const;
   /// As kernels and threads get it; all elements, claimed by the host's counter.
   Collaboration view(const Problem& problem) const;

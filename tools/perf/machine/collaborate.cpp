@@ -28,8 +28,9 @@ struct Split {
 
 class Collaborate {
  public:
-  Collaborate(tw_context* context, Workers& workers, const Problem& problem, std::string shared, std::string own)
-      : context_(context), workers_(workers), p_(problem), shared_(std::move(shared)), own_(std::move(own)) {}
+  Collaborate(tw_context* context, Workers& workers, const Problem& problem, std::string shared, std::string own,
+              double share = 0.5)
+      : context_(context), workers_(workers), p_(problem), shared_(std::move(shared)), own_(std::move(own)), share_(share) {}
 
   bool right() const { return right_; }
   double share() const { return share_; }  // of the device: of the elements that are shared out
@@ -103,7 +104,7 @@ class Collaborate {
     s->copy = timed([&] {
       device.take(host, device.in_part(p_, split, p_.elements));
       if (p_.out_each == 0 && p_.pattern != Pattern::compaction) device.take(host, device.out_words(0, kBins));  // zeros
-      for (unsigned c = 0; c < Arena::counters; ++c) device.zero(static_cast<Arena::Counter>(c));
+      device.zero_all();
     });
     s->kernel = workers_.together(&mine, &theirs);
     uint64_t found = 0;
@@ -131,6 +132,7 @@ class Collaborate {
   /// Level by level: small frontiers by the host, others by the device; in D what the next one needs is copied where the side changes.
   void search(Arena& host, Arena& device, Split* s) {
     const bool one = &host == &device;
+    double* const between = one ? &s->kernel : &s->copy;  // what a level needs of the one before
     if (!one) s->copy = timed([&] { device.take(host, device.everything_in()); });
     const u32 root = 0, level = 0;
     host.write(host.out_words(0, 1), &level);
@@ -139,7 +141,7 @@ class Collaborate {
     uint64_t count = 1;
     for (u32 next = 1, which = 0; count != 0 && next < p_.elements; ++next, which = 1 - which) {
       Arena* const then = count < kSmall ? &host : &device;
-      s->copy += timed([&] {
+      *between += timed([&] {
         if (then != now) {
           then->take(*now, now->out_words(0, p_.elements));
           then->take(*now, now->frontier_part(which, count));
@@ -154,7 +156,7 @@ class Collaborate {
       part.frontier = now->frontier(which);
       part.next_frontier = now->frontier(1 - which);
       s->kernel += count < kSmall ? workers_.together(&part, nullptr) : workers_.together(nullptr, &part);
-      s->copy += timed([&] { count = now->read(Arena::found); });
+      *between += timed([&] { count = now->read(Arena::found); });
       if (count > p_.elements) end_with("a search found more nodes than there are");
     }
     if (now != &host) s->copy += timed([&] { host.take(device, host.out_words(0, p_.elements)); });
@@ -164,7 +166,7 @@ class Collaborate {
   Workers& workers_;
   const Problem& p_;
   const std::string shared_, own_;
-  double share_ = 0.5;
+  double share_;
   bool right_ = true;
   unsigned judged_ = 0;
 };
@@ -217,8 +219,7 @@ void solve_all(const Options& o, tw_context* context, Workers& workers, const Pl
     Collaborate u(context, workers, problem, places.shared, places.own);
     report(o, problem, "U", places.shared, workers, u, solutions(o.seconds / 2, [&] { return u.shared(); }));
     if (!copied) continue;
-    Collaborate d(context, workers, problem, places.shared, places.own);
-    (void)d.shared();  // finds the device's share
+    Collaborate d(context, workers, problem, places.shared, places.own, u.share());
     report(o, problem, "D", places.hosts + "+" + places.own, workers, d,
            solutions(o.seconds / 2, [&] { return d.copied(places.hosts); }));
   }

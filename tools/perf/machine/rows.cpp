@@ -2,6 +2,7 @@
 #include "machine/rows.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "report.hpp"
@@ -81,7 +82,7 @@ void Row::print_json() const {
     if (f.kind == Kind::text) line += quoted(f.text);
     if (f.kind == Kind::number || f.kind == Kind::size) line += std::to_string(f.number);
     if (f.kind == Kind::flag) line += f.text;
-    if (f.kind == Kind::value) line += number("%.6g", f.value);
+    if (f.kind == Kind::value) line += std::isfinite(f.value) ? number("%.6g", f.value) : "null";  // JSON has no infinity
   }
   if (verified_ >= 0) line += std::string(", \"verified\": ") + (verified_ != 0 ? "true" : "false");
   if (!why_.empty()) line += ", \"unavailable\": " + quoted(why_);

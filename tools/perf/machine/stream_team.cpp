@@ -77,6 +77,11 @@ StreamTeam::~StreamTeam() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+bool StreamTeam::bound() {
+  (void)run(0, [](unsigned, size_t, size_t) {});  // all have tried then
+  return bound_;
+}
+
 double StreamTeam::run(size_t count, const Part& part) {
   std::unique_lock lock(mutex_);
   count_ = count;

@@ -26,7 +26,7 @@ class StreamTeam {
   using Part = std::function<void(unsigned thread, size_t from, size_t to)>;
   double run(size_t count, const Part& part);
   /// Did every thread get to its processor?
-  bool bound() const { return bound_; }
+  bool bound();
 
  private:
   void work(unsigned thread, unsigned processor);
