@@ -25,7 +25,8 @@
 namespace perf {
 namespace {
 
-constexpr size_t kSmallPage = 4096, kHugePage = 2u << 20;
+const size_t kSmallPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+constexpr size_t kHugePage = 2u << 20;  // of x86, and of aarch64 with pages of 4 KiB
 
 struct Faults {
   uint64_t minor, major;

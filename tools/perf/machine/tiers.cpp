@@ -20,6 +20,7 @@
 namespace perf {
 namespace {
 
+const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 constexpr size_t kLeast = 64u << 20, kMost = 256u << 20;  // bytes of an array, where --size does not say
 
 struct Tier {
@@ -66,7 +67,7 @@ class Tiers {
       if (!tier.folder.empty() && tier.why.empty()) room = std::min(room, free_below(tier.folder) / 8);
     }
     const uint64_t wanted = o_.sizes.empty() ? std::clamp<uint64_t>(2 * cache_, kLeast, kMost) : o_.sizes[0];
-    return std::max<uint64_t>(4096, std::min(wanted, room) / 4096 * 4096);
+    return std::max<uint64_t>(kPage, std::min(wanted, room) / kPage * kPage);
   }
   std::unique_ptr<Mapping> map(Tier& tier) {
     if (!tier.why.empty()) return nullptr;
@@ -176,7 +177,7 @@ class Tiers {
   bool drop(Mapping& file) const {
     if (::msync(file.at(), file.bytes(), MS_SYNC) != 0 || ::madvise(file.at(), file.bytes(), MADV_DONTNEED) != 0) return false;
     if (::fdatasync(file.file()) != 0 || ::posix_fadvise(file.file(), 0, 0, POSIX_FADV_DONTNEED) != 0) return false;
-    std::vector<unsigned char> there(bytes_ / 4096);
+    std::vector<unsigned char> there(bytes_ / kPage);
     if (::mincore(file.at(), bytes_, there.data()) != 0) return false;
     const auto resident = std::count_if(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
     return static_cast<size_t>(resident) <= there.size() / 10;
@@ -196,11 +197,11 @@ class Tiers {
       }
     }
   }
-  /// At random places of 4 KiB, all of which are there already; each write is new data, and all of it is read again at the end.
+  /// At random pages, all of which are there already; each write is new data, and all of it is read again at the end.
   void small_write(Row& r, size_t t, size_t bytes, bool mapped) {
     Mapping& file = *maps_[t];
-    const size_t places = std::min<size_t>(1024, file.bytes() / 4096);
-    std::memset(file.at(), 0, places * 4096);
+    const size_t places = std::min<size_t>(1024, file.bytes() / kPage);
+    std::memset(file.at(), 0, places * kPage);
     (void)::fdatasync(file.file());
     std::vector<uint64_t> written(places);
     std::vector<unsigned char> data(bytes);
@@ -216,9 +217,9 @@ class Tiers {
       fill(written[at]);
       return timed([&] {
         if (mapped) {
-          std::memcpy(file.at(at * 4096), data.data(), bytes);
-          if (::msync(file.at(at * 4096), 4096, MS_SYNC) != 0) why = std::string("msync: ") + std::strerror(errno);
-        } else if (::pwrite(file.file(), data.data(), bytes, static_cast<off_t>(at * 4096)) != static_cast<ssize_t>(bytes) ||
+          std::memcpy(file.at(at * kPage), data.data(), bytes);
+          if (::msync(file.at(at * kPage), kPage, MS_SYNC) != 0) why = std::string("msync: ") + std::strerror(errno);
+        } else if (::pwrite(file.file(), data.data(), bytes, static_cast<off_t>(at * kPage)) != static_cast<ssize_t>(bytes) ||
                    ::fdatasync(file.file()) != 0) {
           why = std::string("pwrite, fdatasync: ") + std::strerror(errno);
         }
@@ -234,7 +235,8 @@ class Tiers {
     for (size_t at = 0; at < places; ++at) {
       if (written[at] == 0) continue;
       fill(written[at]);
-      right = right && ::pread(file.file(), seen.data(), bytes, static_cast<off_t>(at * 4096)) == static_cast<ssize_t>(bytes) &&
+      right = right &&
+              ::pread(file.file(), seen.data(), bytes, static_cast<off_t>(at * kPage)) == static_cast<ssize_t>(bytes) &&
               seen == data;
     }
     r.label("iterations", took.size())
