@@ -105,7 +105,8 @@ struct Collaboration {
   const u32* edges;
   const u32* frontier;
   u32* next_frontier;
-  u32* out;  // search: the level of each node
+  u32* out;      // search: the level of each node
+  u64 capacity;  // compaction: words of out; beyond it nothing is written, whatever a link without atomics makes of the counters
   u64 width, padded;
 };
 

@@ -95,7 +95,9 @@ THALWEG_DEVICE void compact(const Collaboration& c, ThreadGroup group, u32* word
     group.sync();
     const u64 room = claim(group, c.found, near[0]);
     for (u64 i = begin + group.rank(); i < end; i += group.size()) {
-      if (kept(c.in[i])) c.out[room + near.add(1)] = c.in[i];
+      if (!kept(c.in[i])) continue;
+      const u64 at = room + near.add(1);
+      if (at < c.capacity) c.out[at] = c.in[i];
     }
   });
 }

@@ -70,6 +70,7 @@ Collaboration Arena::view(const Problem& p) const {
   c.in = words_at(in_.offset);
   c.edges = words_at(edges_.offset);
   c.out = out();
+  c.capacity = out_.length / sizeof(u32);
   c.width = p.width;
   c.padded = p.padded;
   return c;
