@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,21 +56,50 @@ def environment() -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(f for f in folders if f)}
 
 
-def rows(arguments: list[str]) -> Iterator[dict[str, Any]]:
-    """What thalweg-perf measures, row by row. NativeError with its own words when it fails."""
-    command = [native.program("thalweg-perf"), *arguments, "--json"]
+def rows(
+    arguments: list[str], limit: float | None = None, command: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """What thalweg-perf measures, row by row. NativeError with its own words when it fails.
+
+    `limit`: seconds after which it is ended, and TimeoutError raised. `command`: another program that prints such rows.
+    """
+    line = [*(command or [native.program("thalweg-perf")]), *arguments, *([] if command else ["--json"])]
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment())
+        process = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(), start_new_session=True
+        )
+        late = threading.Event()
+        timer = threading.Timer(limit or 0, _end, (process, late))
+        if limit is not None:
+            timer.start()
         assert process.stdout
         try:
-            for line in process.stdout:
-                yield json.loads(line)
+            for text in process.stdout:
+                yield _row(text, line)
         except BaseException:
-            process.kill()
+            _end(process)
             raise
         finally:
+            timer.cancel()
             process.stdout.close()
             code = process.wait()
+        if late.is_set():
+            raise TimeoutError(f"{' '.join(line)} was ended after {limit:.1f} s")
         if code:
             errors.seek(0)
             raise native.NativeError(f"thalweg perf {' '.join(arguments)} ended with {code}: {errors.read().strip()}")
+
+
+def _end(process: subprocess.Popen[str], said: threading.Event | None = None) -> None:
+    """Ends a program with the processes that it started: one of them could keep its output open."""
+    if process.poll() is None:
+        if said:
+            said.set()
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _row(text: str, line: list[str]) -> dict[str, Any]:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise native.NativeError(f"{' '.join(line)} printed what is no JSON: {text.strip()[:200]}") from None

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a part of the page is made of: tables, matrices with a colour for each cell, figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib
+from markupsafe import Markup
+
+COLOURS = "cividis"  # even in brightness, and the same to colour-blind readers
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Of a matrix: its text and colours; of a plain table the text alone."""
+
+    text: str
+    background: str = ""
+    ink: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows under a title; with `corner` what rows and columns of a matrix are."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+    corner: str = ""
+    note: str = ""
+    kind = "table"
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A drawing; `text` says what it shows to who cannot see it."""
+
+    title: str
+    drawing: Markup
+    text: str
+    kind = "figure"
+
+
+Part = Table | Figure
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], note: str = "") -> Table:
+    """Of texts."""
+    return Table(title, columns, [(name, [Cell(text) for text in cells]) for name, cells in rows], note=note)
+
+
+def matrix(
+    title: str, corner: str, values: Mapping[tuple[str, str], float], show: Callable[[float], str], *, less_is_better: bool = False
+) -> Table | None:
+    """A heat map with its numbers; None without any. Keys are (row, column), in the order in which they come."""
+    if not values:
+        return None
+    rows, columns = (list(dict.fromkeys(key[part] for key in values)) for part in (0, 1))
+    low, high = min(values.values()), max(values.values())
+
+    def cell(key: tuple[str, str]) -> Cell:
+        if key not in values:
+            return Cell("–" if key[0] != key[1] else "")
+        value = values[key]
+        return Cell(show(value), *_colours(_place(value, low, high, less_is_better)))
+
+    return Table(title, columns, [(row, [cell((row, column)) for column in columns]) for row in rows], corner)
+
+
+def _place(value: float, low: float, high: float, less_is_better: bool) -> float:
+    """From 0 (worst) to 1 (best) by ratio: half of the best is as far from it as a quarter from half. At most a tenth is shown,
+    and what differs by less than 15 % is all alike."""
+    if low <= 0 or high <= 0:
+        return 1.0
+    part = low / value if less_is_better else value / high
+    if low / high > 0.85:
+        part = max(part, 0.95)
+    return max(0.0, 1 + math.log10(part))
+
+
+def _colours(place: float) -> tuple[str, str]:
+    """Background, and ink that can be read on it."""
+    red, green, blue, _ = matplotlib.colormaps[COLOURS](0.08 + 0.87 * place)
+    bright = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return matplotlib.colors.to_hex((red, green, blue)), "#000000" if bright > 0.45 else "#ffffff"

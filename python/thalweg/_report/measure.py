@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a plan within its time, and puts what comes into the document row by row, so that it is whole whenever it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from thalweg._cli import native, perf
+
+from . import document as document_module
+from . import plan
+from .document import Document
+from .machine import Load
+
+PATIENCE, MARGIN = 3, 5.0  # a step is ended after so many times its prediction, and so many seconds more
+
+
+def longest(step: plan.Step, each: float, left: float) -> float:
+    """Seconds that a step may take, of those that are left: one that hangs must not cost all others."""
+    return min(left, PATIENCE * step.predicted(each) + MARGIN)
+
+
+def run(document: Document, wanted: list[plan.Step], seconds: float, begin: Callable[[plan.Step, float, float], None]) -> None:
+    """Runs what fits. `begin` is called before each step with the part of the time that is over, and at the step's end.
+
+    The time of a size is chosen anew before each step, by what is left: what was faster than predicted lengthens the rest.
+    KeyboardInterrupt passes through; the step under way and all after it are in the document as cut and left out.
+    """
+    start = time.monotonic()
+    kept, left_out, _ = plan.fit(wanted, seconds)
+    why = f"did not fit into {seconds:.0f} s: --seconds gives more"
+    remaining = list(kept)
+    try:
+        while remaining:
+            step = remaining.pop(0)
+            left = seconds - (time.monotonic() - start)
+            fitting, _, each = plan.fit([step, *remaining], left)
+            if step not in fitting:
+                left_out.append(step)
+                continue
+            done = time.monotonic() - start
+            begin(step, done, done + step.predicted(each))
+            _step(document, step, each, longest(step, each, left))
+    finally:
+        document["seconds"]["taken"] = round(time.monotonic() - start, 1)
+        for step in [*left_out, *remaining]:
+            document["steps"].append(
+                {"name": step.name, "section": step.section, "state": "left out", "rows": []}
+                | {"why": why if step in left_out else "the report was ended before"}
+            )
+
+
+def _step(document: Document, step: plan.Step, each: float, limit: float) -> None:
+    """Runs one, for at most `limit` seconds."""
+    record: dict[str, Any] = {"name": step.name, "section": step.section, "command": step.command(each), "state": "cut"}
+    record["rows"] = []
+    document["steps"].append(record)
+    load, start = Load(), time.monotonic()
+    try:
+        _collect(record, step, each, limit)
+        record["state"] = "done"
+        if record["rows"] and all("unavailable" in row for row in record["rows"]):
+            record["state"], record["why"] = "unavailable", record["rows"][0]["unavailable"]
+    except TimeoutError:
+        record["why"] = f"ended after {limit:.1f} s; it was to take {step.predicted(each):.1f} s"
+    except native.NativeError as error:
+        record["state"], record["why"] = _reason(str(error), step)
+    except KeyboardInterrupt:
+        record["why"] = "the report was ended here"
+        raise
+    finally:
+        record["seconds"] = round(time.monotonic() - start, 2)
+        record["others"], record["stolen"] = (round(value, 3) for value in load.others())
+
+
+def _collect(record: dict[str, Any], step: plan.Step, each: float, limit: float) -> None:
+    command = [sys.executable, "-m", step.module] if step.module else None
+    for row in perf.rows(step.command(each), limit=limit, command=command):
+        if wrong := document_module.check_row(row):
+            raise native.NativeError(f"{step.name} printed a row that is none: {wrong}: {json.dumps(row)[:200]}")
+        record["rows"].append(row)
+
+
+def _reason(text: str, step: plan.Step) -> tuple[str, str]:
+    """State and reason of a program that ended with an error: of an older one, that it does not know the test."""
+    test = step.arguments[0] if step.arguments else step.name
+    if f"no test {test}" in text:
+        return "unavailable", f"not available in this build: thalweg perf has no test {test}"
+    return "failed", text

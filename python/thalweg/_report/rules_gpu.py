@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about GPUs and their links."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+
+from . import readings
+from .document import Document
+from .findings import FAULT, NOTE, WARNING, Finding, Rule, threshold
+from .topology import Graph, between_sockets, is_down
+from .units import number, rate, share
+
+
+def _name(device: str) -> str:
+    """GPU 3, of cuda:3."""
+    kind, _, number_ = device.partition(":")
+    return f"GPU {number_}" if kind == "cuda" else device
+
+
+def _link_words(document: Document, device: str) -> str:
+    """What the driver says is wrong with a GPU's PCIe link, or nothing."""
+    facts = readings.gpu_facts(document, device)
+    width, most = facts.get("pcie_width"), facts.get("pcie_width_max")
+    if width and most and width < most:
+        return f"PCIe x{number(width)}, could be x{number(most)}"
+    generation, newest = facts.get("pcie_generation"), facts.get("pcie_generation_max")
+    if generation and newest and generation < newest:
+        return f"PCIe generation {number(generation)}, could be {number(newest)}"
+    return ""
+
+
+def gpu_link(document: Document) -> Iterator[Finding]:
+    """A GPU that reaches the host slower than its siblings, or whose link is narrower than it could be."""
+    values: dict[str, float] = {}
+    for copy, value in readings.copies(document).items():
+        ends = (copy.source, copy.target)
+        if copy.by == "engine" and copy.direction == "one" and sum(map(readings.is_pinned, ends)) == 1:
+            device = next(end for end in ends if readings.is_device(end))
+            values[device] = min(values.get(device, value), value)
+    for device in readings.devices(document):
+        words = _link_words(document, device)
+        siblings = readings.median(v for other, v in values.items() if other != device)
+        own = values.get(device)
+        slow = bool(own and siblings and own < threshold("gpu_link") * siblings)
+        narrow = words.startswith("PCIe x")  # generations are lowered while a GPU idles
+        if not slow and not narrow:
+            continue
+        part = f" reaches {share(own / siblings)} of the bandwidth of its siblings" if slow and own and siblings else ""
+        numbers = [f"{_name(device)}: {rate(own)} to or from the host"] if own else []
+        numbers += [f"the others: {rate(siblings)}"] if siblings else []
+        yield Finding(
+            "gpu_link", FAULT, device,
+            f"{_name(device)}{part or ' has a narrow link'}" + (f": {words}." if words else ": its link to the host is narrow."),
+            "Reseat the card or its riser, look at the slot's lanes in the firmware's settings (bifurcation, generation), then at "
+            "nvidia-smi -q -d PCIE under load.",
+            tuple(numbers),
+        )  # fmt: skip
+
+
+def _no_access(document: Document) -> set[tuple[str, str]]:
+    """Pairs of devices that do not reach each other's memory."""
+    pairs = set()
+    for device in document.get("info", {}).get("devices", []):
+        for text in device.get("reaches", []):
+            other, _, how = text.partition(" ")
+            if how.startswith("not at all"):
+                pairs.add((device["name"], other))
+    return pairs
+
+
+def peer_to_peer(document: Document) -> Iterator[Finding]:
+    """GPUs whose copies to each other go through the host."""
+    if pairs := _no_access(document):
+        count = len({frozenset(pair) for pair in pairs})
+        values = [v for c, v in readings.copies(document).items() if (c.source, c.target) in pairs and c.direction == "one"]
+        names = ", ".join(sorted({f"{_name(min(pair))} and {_name(max(pair))}" for pair in pairs})[:8])
+        yield Finding(
+            "peer_to_peer", FAULT, "GPUs",
+            f"{count} pairs of GPUs do not reach each other's memory: copies between them go through the host.",
+            "Turn ACS off for the bridges above them, the IOMMU to pass-through (iommu=pt), and give a virtual machine or "
+            "container all GPUs of a switch; nvidia-smi topo -p2p r says what the driver permits.",
+            (f"without access: {names}{' and more' if count > 8 else ''}", *([f"best of them: {rate(max(values))}"] if values else [])),
+        )  # fmt: skip
+
+
+def _joined(graph: Graph, one: str, other: str) -> object:
+    """What pairs have to have in common to be compared: their NVLinks, whatever state they are in; else the sockets between."""
+    here, there = graph.gpu(one), graph.gpu(other)
+    if here is None or there is None:
+        return None
+    if links := graph.nvlinks(here, there):
+        return ("nvlink", len(links), sum(link.get("bandwidth", 0) for link in links))
+    switched = [sum("nvlink" in link["kind"].lower() for link, _ in graph.links_of(node)) for node in (here, there)]
+    path = graph.path(here, there) or []
+    return ("switch", min(switched)) if min(switched) else ("pcie", any(between_sockets(link) for link in path))
+
+
+def _slow_pairs(document: Document) -> dict[frozenset[str], tuple[float, float]]:
+    """Pairs of GPUs that are slower than others which are joined alike: (theirs, the others' median)."""
+    graph, denied = Graph(document), _no_access(document)
+    values: dict[frozenset[str], float] = {}
+    for copy, value in readings.copies(document).items():
+        pair = frozenset((copy.source, copy.target))
+        direct = copy.by == "engine" and copy.direction == "one" and (copy.source, copy.target) not in denied
+        if direct and len(pair) == 2 and all(map(readings.is_device, pair)):
+            values[pair] = min(values.get(pair, value), value)
+    kinds = {pair: _joined(graph, *sorted(pair)) for pair in values}
+    slow = {}
+    for pair, value in values.items():
+        siblings = readings.median(v for other, v in values.items() if other != pair and kinds[other] == kinds[pair])
+        if siblings and value < threshold("gpu_pair") * siblings:
+            slow[pair] = (value, siblings)
+    return slow
+
+
+def _links_down(document: Document) -> dict[str, int]:
+    """NVLinks that are down, by what they join in words."""
+    graph = Graph(document)
+    down: collections.Counter[str] = collections.Counter()
+    for link in graph.links:
+        if "nvlink" in link["kind"].lower() and is_down(link):
+            ends = sorted(str(graph.nodes[link[end]].get("name") or link[end]) for end in ("from", "to"))
+            down[" and ".join(map(_name, ends))] += 1
+    return dict(down)
+
+
+def nvlink(document: Document) -> Iterator[Finding]:
+    """NVLinks that are down or missing: by the topology, and by pairs that are slower than their siblings."""
+    down, slow = _links_down(document), _slow_pairs(document)
+    if not down and not slow:
+        return
+    gpus = collections.Counter(name for pair in slow for name in pair)
+    name, count = gpus.most_common(1)[0] if gpus else ("", 0)
+    if slow and count == len(slow) > 1:
+        about, where = name, f"between {_name(name)} and the other GPUs"
+    elif slow:
+        about = ", ".join("-".join(sorted(pair)) for pair in slow)
+        where = "between " + ", ".join(" and ".join(map(_name, sorted(pair))) for pair in slow)
+    else:
+        about, where = "links", "between " + ", ".join(down)
+    numbers = [f"{' and '.join(map(_name, sorted(p)))}: {rate(v)}, alike: {rate(s)}" for p, (v, s) in list(slow.items())[:8]]
+    numbers += [f"NVLink down: {ends} ({many})" for ends, many in down.items()]
+    joined = "An NVLink is down" if down else "A link is slow or missing"
+    yield Finding(
+        "nvlink", FAULT, about, f"{joined} {where}.",
+        "nvidia-smi nvlink --status and the kernel's log (NVRM: Xid 74) name the link; reset the GPUs, for switches the fabric "
+        "manager (systemctl status nvidia-fabricmanager), then have the board looked at.",
+        tuple(numbers),
+    )  # fmt: skip
+
+
+def link_errors(document: Document) -> Iterator[Finding]:
+    """Counters of a link that are not zero."""
+    for device in readings.devices(document):
+        counted = {kind: count for kind, count in readings.gpu_facts(document, device).get("link_errors", {}).items() if count}
+        if counted:
+            yield Finding(
+                "link_errors", WARNING, device, f"NVLinks of {_name(device)} have counted errors.",
+                "Watch whether they grow under load (nvidia-smi nvlink --errorcounters); if so, have the board looked at.",
+                tuple(f"{kind}: {number(count)}" for kind, count in counted.items()),
+            )  # fmt: skip
+
+
+def slowed(document: Document) -> Iterator[Finding]:
+    """Clocks that were lowered by heat or power."""
+    for device in readings.devices(document):
+        facts = readings.gpu_facts(document, device)
+        if facts.get("slowed_by"):
+            celsius = facts.get("celsius_max")
+            yield Finding(
+                "slowed", FAULT, device, f"{_name(device)} lowered its clocks: {', '.join(facts['slowed_by'])}.",
+                "Look at fans, air flow and power cables; nvidia-smi -q -d TEMPERATURE,PERFORMANCE names the limit.",
+                (f"up to {number(celsius)} °C",) if celsius is not None else (),
+            )  # fmt: skip
+
+
+def pinned(document: Document) -> Iterator[Finding]:
+    """Pinned memory that is slower than ordinary memory, which the driver has to copy first."""
+    table = readings.copies(document)
+    slow = {}
+    for device in readings.devices(document):
+        pairs = [(c, v) for c, v in table.items() if device in (c.source, c.target) and c.by == "engine" and c.direction == "one"]
+        fast = readings.median(v for c, v in pairs if sum(map(readings.is_pinned, (c.source, c.target))) == 1)
+        plain = readings.median(v for c, v in pairs if sum(map(readings.is_ordinary, (c.source, c.target))) == 1)
+        if fast and plain and fast < threshold("pinned") * plain:
+            slow[device] = f"{_name(device)}: pinned {rate(fast)}, ordinary {rate(plain)}"
+    if slow:
+        yield Finding(
+            "pinned", WARNING, ", ".join(slow), f"Copies of {', '.join(map(_name, slow))} are slower with pinned host memory than with ordinary.",
+            "Look at the IOMMU (iommu=pt), at the NUMA node of pinned memory (numactl), and at balloon drivers of a virtual machine.",
+            tuple(slow.values()),
+        )  # fmt: skip
+
+
+def far_from_nic(document: Document) -> Iterator[Finding]:
+    """A GPU whose nearest NIC is behind the other socket, where siblings have one near."""
+    graph = Graph(document)
+    nics = graph.of_kind("nic", "network")
+    far: dict[str, bool] = {}
+    for node in graph.of_kind("gpu") if nics else []:
+        paths = [path for nic in nics if (path := graph.path(node, nic)) is not None]
+        if paths:
+            far[str(node.get("name") or node["id"])] = all(any(map(between_sockets, path)) for path in paths)
+    names = [name for name, is_far in far.items() if is_far]
+    if names and len(names) < len(far):
+        yield Finding(
+            "far_from_nic", NOTE, ", ".join(names),
+            f"{', '.join(map(_name, names))}: every NIC is behind the other socket.",
+            "Give network traffic to ranks on the other GPUs, or put a NIC into a slot of that socket.",
+            (f"{len(far) - len(names)} of {len(far)} GPUs have a NIC at their socket",),
+        )  # fmt: skip
+
+
+RULES: tuple[Rule, ...] = (gpu_link, nvlink, peer_to_peer, slowed, link_errors, pinned, far_from_nic)
+
