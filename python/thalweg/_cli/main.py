@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from . import demo, explain, info, perf, run, tune, ucx
+from . import demo, explain, info, perf, report, run, tune, ucx
 
 app = typer.Typer(
     name="thalweg",
@@ -24,6 +24,7 @@ explain.register(app)
 run.register(app)
 demo.register(app)
 tune.register(app)
+report.register(app)
 ucx.register(app)
 
 

@@ -10,7 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from .sizes import human_size
 
@@ -93,6 +93,10 @@ def axis(axes, title: str, unit: str, form: str) -> None:
     axes.xaxis.set_major_locator(FixedLocator([size for size in (8 << (3 * i) for i in range(9)) if low <= size <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: human_size(int(x))))
+    bottom, top = axes.get_ylim()
+    if top / bottom < 50:  # few powers of ten, or none: numbers between them, too
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: form.format(y)))
     axes.set_title(title, fontsize=11)
     axes.set_xlabel("message size")

@@ -31,6 +31,7 @@ class Table:
     rows: Sequence[tuple[str, Sequence[Cell]]]
     corner: str = ""
     note: str = ""
+    words: bool = False  # cells are text to be read, not numbers
     kind = "table"
 
 
@@ -47,18 +48,22 @@ class Figure:
 Part = Table | Figure
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], note: str = "") -> Table:
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], note: str = "", *, words: bool = False
+) -> Table:
     """Of texts."""
-    return Table(title, columns, [(name, [Cell(text) for text in cells]) for name, cells in rows], note=note)
+    return Table(title, columns, [(name, [Cell(text) for text in cells]) for name, cells in rows], note=note, words=words)
 
 
 def matrix(
     title: str, corner: str, values: Mapping[tuple[str, str], float], show: Callable[[float], str], *, less_is_better: bool = False
 ) -> Table | None:
-    """A heat map with its numbers; None without any. Keys are (row, column), in the order in which they come."""
+    """A heat map with its numbers; None without any. Keys are (row, column); rows come in their order, columns in that of
+    rows as far as they are those."""
     if not values:
         return None
     rows, columns = (list(dict.fromkeys(key[part] for key in values)) for part in (0, 1))
+    columns.sort(key=lambda name: rows.index(name) if name in rows else len(rows))
     low, high = min(values.values()), max(values.values())
 
     def cell(key: tuple[str, str]) -> Cell:
@@ -82,7 +87,8 @@ def _place(value: float, low: float, high: float, less_is_better: bool) -> float
 
 
 def _colours(place: float) -> tuple[str, str]:
-    """Background, and ink that can be read on it."""
-    red, green, blue, _ = matplotlib.colormaps[COLOURS](0.08 + 0.87 * place)
-    bright = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return matplotlib.colors.to_hex((red, green, blue)), "#000000" if bright > 0.45 else "#ffffff"
+    """Background, and whichever of black and white differs more from it in luminance (WCAG: at least 4.5 to 1)."""
+    colour = matplotlib.colormaps[COLOURS](0.08 + 0.87 * place)[:3]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return matplotlib.colors.to_hex(colour), "#000000" if luminance > 0.179 else "#ffffff"

@@ -21,12 +21,15 @@ from thalweg._cli import plot
 _VARIABLES = {
     "#0072b2": "--blue", "#d55e00": "--orange", "#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--yellow", "#56b4e9": "--sky",
     "#555555": "--muted", "#dddddd": "--grid", "#eeeeee": "--grid-faint", "#000000": "--ink",
+    "#ffffff": "--paper",
 }  # fmt: skip
 SERIES = list(_VARIABLES)[:6]
+PAPER = "#ffffff"
 MARKERS = "os^Dv*"
 GREY = plot.GREY
 STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-_SETTINGS = {"svg.fonttype": "none", "font.size": 11, "axes.titlesize": 11, "legend.fontsize": 9, "axes.edgecolor": "#555555"}
+# Dollars and backslashes in a name are what they are: nothing is a formula.
+_SETTINGS = {"text.parse_math": False, "font.size": 11, "axes.titlesize": 11, "legend.fontsize": 9, "axes.edgecolor": "#555555"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,28 +44,28 @@ class Curve:
 def svg(figure: object, name: str) -> Markup:
     """The drawing, to be put into a page. `name`: of this figure alone, for its identifiers."""
     output = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})  # type: ignore[attr-defined]
     pyplot.close(figure)  # type: ignore[arg-type]
     text = output.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'<g id="[a-z_]+\d+">', "<g>", text)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = re.sub(r"#[0-9a-f]{6}\b", lambda found: f"var({_VARIABLES[found[0]]})" if found[0] in _VARIABLES else found[0], text)
     return Markup(text)
 
 
 def curves(name: str, title: str, unit: str, form: str, all_curves: Sequence[Curve], marks: Mapping[int, str]) -> Markup | None:
-    """Logarithmic both ways. `marks`: sizes at which something changes, with what it changes to. None without curves."""
+    """Logarithmic both ways. `marks`: sizes at which something changes, with what it changes to. None where nothing has two points."""
     drawn = [curve for curve in all_curves if curve.points]
-    if not any(not curve.floor for curve in drawn):
+    if not any(len(curve.points) > 1 for curve in drawn if not curve.floor):
         return None
     with matplotlib.rc_context(_SETTINGS):
         figure, axes = pyplot.subplots(figsize=(5.6, 4.3), layout="constrained")
         for number, curve in enumerate(curve for curve in drawn if not curve.floor):
             sizes, values = zip(*curve.points, strict=True)
             axes.plot(
-                sizes, values, label=curve.label, color=SERIES[number % len(SERIES)], marker=MARKERS[number % len(MARKERS)], markersize=5,
+                sizes, values, label=_short(curve.label), color=SERIES[number % len(SERIES)], marker=MARKERS[number % len(MARKERS)], markersize=5,
                 linewidth=1.8, zorder=3,
             )  # fmt: skip
         _floors(axes, [curve for curve in drawn if curve.floor])
@@ -71,9 +74,14 @@ def curves(name: str, title: str, unit: str, form: str, all_curves: Sequence[Cur
     return svg(figure, name)
 
 
+def _short(text: str) -> str:
+    """What a drawing has room for."""
+    return text if len(text) <= 44 else text[:43] + "…"
+
+
 def _floors(axes: object, floors: Sequence[Curve]) -> None:
     for number, curve in enumerate(floors):
-        style = {"color": plot.GREY, "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.1, "label": curve.label, "zorder": 1}
+        style = {"color": plot.GREY, "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.1, "label": _short(curve.label), "zorder": 1}
         if len(curve.points) == 1:
             axes.axhline(curve.points[0][1], **style)  # type: ignore[attr-defined]
         else:
@@ -86,7 +94,7 @@ def _marks(axes: object, marks: Mapping[int, str]) -> None:
         if low < size < high:
             axes.axvline(size, color=plot.GREY, linewidth=0.8, linestyle=":", zorder=0)  # type: ignore[attr-defined]
             axes.text(  # type: ignore[attr-defined]
-                size, 0.98, f" {text}", transform=axes.get_xaxis_transform(), rotation=90, va="top", ha="right", fontsize=8.5,
+                size, 0.98, f" {_short(text)}", transform=axes.get_xaxis_transform(), rotation=90, va="top", ha="right", fontsize=8.5,
                 color=plot.GREY,
             )  # fmt: skip
 
@@ -106,7 +114,7 @@ def parts_of_one(name: str, groups: Sequence[tuple[str, Sequence[tuple[str, Mapp
                     axes.barh(place, value, left=start, height=0.8, color=SERIES[names.index(part)], label=part)
                     start += value
                 ticks.append(place)
-                labels.append(f"{group}  {bar}")
+                labels.append(_short(f"{group}  {bar}"))
                 place += 0.9
             place += 0.5
         axes.set_yticks(ticks, labels, fontsize=9)

@@ -16,6 +16,7 @@ from . import plan
 from .document import Document
 from .machine import Load
 
+SHORTEST_LOAD = 0.3  # seconds: the system counts processor time in hundredths
 PATIENCE, MARGIN = 3, 5.0  # a step is ended after so many times its prediction, and so many seconds more
 
 
@@ -24,34 +25,36 @@ def longest(step: plan.Step, each: float, left: float) -> float:
     return min(left, PATIENCE * step.predicted(each) + MARGIN)
 
 
-def run(document: Document, wanted: list[plan.Step], seconds: float, begin: Callable[[plan.Step, float, float], None]) -> None:
-    """Runs what fits. `begin` is called before each step with the part of the time that is over, and at the step's end.
+def run(document: Document, wanted: list[plan.Step], seconds: float, begin: Callable[[plan.Step, float], None]) -> None:
+    """Runs what fits. `begin` is called before each step, with the seconds that are over.
 
-    The time of a size is chosen anew before each step, by what is left: what was faster than predicted lengthens the rest.
+    What is left out and the time of a size are decided anew before each step, by what is left: what took less than predicted,
+    or is not in this build, leaves its time to the rest. What did not fit is asked again at the end.
     KeyboardInterrupt passes through; the step under way and all after it are in the document as cut and left out.
     """
     start = time.monotonic()
-    kept, left_out, _ = plan.fit(wanted, seconds)
+    remaining, postponed, again = list(wanted), [], False
     why = f"did not fit into {seconds:.0f} s: --seconds gives more"
-    remaining = list(kept)
     try:
-        while remaining:
+        while remaining or (postponed and not again):
+            if not remaining:
+                remaining, postponed, again = postponed, [], True
             step = remaining.pop(0)
-            left = seconds - (time.monotonic() - start)
-            fitting, _, each = plan.fit([step, *remaining], left)
-            if step not in fitting:
-                left_out.append(step)
-                continue
             done = time.monotonic() - start
-            begin(step, done, done + step.predicted(each))
-            _step(document, step, each, longest(step, each, left))
+            fitting, _, each = plan.fit([step, *remaining], seconds - done)
+            if step not in fitting:
+                postponed.append(step)
+                continue
+            begin(step, done)
+            _step(document, step, each, longest(step, each, seconds - done))
+    except KeyboardInterrupt:
+        why = "the report was ended before"
+        raise
     finally:
         document["seconds"]["taken"] = round(time.monotonic() - start, 1)
-        for step in [*left_out, *remaining]:
-            document["steps"].append(
-                {"name": step.name, "section": step.section, "state": "left out", "rows": []}
-                | {"why": why if step in left_out else "the report was ended before"}
-            )
+        for step in [*postponed, *remaining]:
+            left_out = {"name": step.name, "section": step.section, "state": "left out", "why": why, "rows": []}
+            document["steps"].append(left_out)
 
 
 def _step(document: Document, step: plan.Step, each: float, limit: float) -> None:
@@ -74,7 +77,8 @@ def _step(document: Document, step: plan.Step, each: float, limit: float) -> Non
         raise
     finally:
         record["seconds"] = round(time.monotonic() - start, 2)
-        record["others"], record["stolen"] = (round(value, 3) for value in load.others())
+        if record["seconds"] >= SHORTEST_LOAD:
+            record["others"], record["stolen"] = (round(value, 3) for value in load.others())
 
 
 def _collect(record: dict[str, Any], step: plan.Step, each: float, limit: float) -> None:

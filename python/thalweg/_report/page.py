@@ -14,6 +14,7 @@ from . import findings, parts, quantities, units
 from .document import Document
 from .sections import BY_NAME, SECTIONS, Section, section
 
+FEW = 60  # rows of numbers that a section without drawings shows at once
 SEVERITIES = {findings.FAULT: "Fault", findings.WARNING: "Warning", findings.NOTE: "Note"}
 
 
@@ -72,6 +73,8 @@ def _section(document: Document, one: Section, steps: list[dict], measured: list
     builder = parts.BUILDERS.get(one.name)
     shown = list(builder(document)) if builder else []
     numbers = parts.all_numbers(measured, one.name)
+    if numbers and not shown and len(numbers.rows) <= FEW:
+        shown, numbers = [numbers], None
     missing = [(step["name"], step.get("why", "no reason given")) for step in steps if step["state"] != "done"]
     missing += [
         (row["test"], row["unavailable"]) for step in steps if step["state"] == "done" for row in step["rows"] if "unavailable" in row

@@ -38,14 +38,20 @@ def _gigabytes(row: dict) -> float | None:
     return rate / 1e9 if rate and readings.size_of(row) >= 512 else None
 
 
+KINDS: tuple[tuple[str, str, str, Callable[[dict], float | None]], ...] = (
+    ("lat", "microseconds", "{:g} µs", _microseconds),
+    ("bw", "GB/s", "{:g}", _gigabytes),
+)
+
+
 def paths(document: Document) -> Iterator[Part]:
     """Latency and bandwidth over each transport, percent of peak, routes."""
     if peak := peak_table(document):
         yield peak
     for transport, name in TRANSPORTS.items():
         changes = readings.switches(document, "send", transport)
-        marks = dict(list(changes.items())[1:])
-        for kind, unit, form, value in (("lat", "microseconds", "{:g} µs", _microseconds), ("bw", "GB/s", "{:g}", _gigabytes)):
+        marks = {size: route.removeprefix("rendezvous, ") for size, route in list(changes.items())[1:]}
+        for kind, unit, form, value in KINDS:
             drawn = [
                 Curve(label, readings.curve(document, f"{operation}_{kind}", value, transport=transport))
                 for operation, label in OPERATIONS.items()
@@ -60,7 +66,7 @@ def paths(document: Document) -> Iterator[Part]:
             if changes:
                 rows.append((f"{verb}, {transport}", [", ".join(f"from {human_size(s)}: {route}" for s, route in changes.items())]))
     if rows:
-        yield table("Routes by size", ["route"], rows)
+        yield table("Routes by size", ["route"], rows, words=True)
 
 
 def memory(document: Document) -> Iterator[Part]:
@@ -68,14 +74,13 @@ def memory(document: Document) -> Iterator[Part]:
     triad = {(f"node {cpu}", f"node {node}"): value for (cpu, node), value in sorted(readings.numa(document).items())}
     if len(triad) > 1 and (found := matrix("Triad, GB/s", "processors of ↓, memory of →", triad, _bare_rate)):
         yield found
-    rows = {}
+    rows: dict[str, dict[str, str]] = {}
     for operation in ("copy", "scale", "add", "triad"):
         for (cpu, node), value in sorted(readings.numa(document, operation).items()):
             if cpu == node:
                 rows.setdefault(f"node {node}", {})[operation] = units.rate(value)
     if rows:
-        names = list(dict.fromkeys(name for row in rows.values() for name in row))
-        yield table("STREAM within a node", names, [(node, [row.get(name, "–") for name in names]) for node, row in rows.items()])
+        yield _pivot("STREAM within a node", rows)
 
 
 def _bare_rate(value: float) -> str:
@@ -90,13 +95,18 @@ def tiers(document: Document) -> Iterator[Part]:
     """Copies as a matrix, small writes as a table."""
     if found := matrix("Copies, GB/s", "from ↓ to →", readings.tier_copies(document), _bare_rate):
         yield found
-    writes = readings.small_writes(document)
-    rows = [
-        (f"{tier}: {operation}", [human_size(size), units.time(ns), units.time(worst) if worst else "–"])
-        for tier, operation, size, ns, worst in writes
-    ]
+    rows: dict[str, dict[str, str]] = {}
+    for tier, operation, size, ns, worst in readings.small_writes(document):
+        text = f"{units.time(ns)} ({units.time(worst)})" if worst else units.time(ns)
+        rows.setdefault(f"{tier}: {operation}", {})[human_size(size)] = text
     if rows:
-        yield table("Small synchronous writes", ["size", "median", "99th percentile"], rows)
+        yield _pivot("Small synchronous writes: median (99th percentile)", rows)
+
+
+def _pivot(title: str, rows: dict[str, dict[str, str]]) -> Table:
+    """Rows of cells by column name; columns in the order in which they first come."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    return table(title, columns, [(name, [row.get(column, "–") for column in columns]) for name, row in rows.items()])
 
 
 def sockets(document: Document) -> Iterator[Part]:
@@ -133,10 +143,8 @@ def copies(document: Document) -> Iterator[Part]:
             yield found
     ends = {tuple(row["memory"]) for test in ("tag_bw", "tag_lat") for row in readings.rows(document, test) if len(row.get("memory", [])) == 2}
     pairs = sorted(pair for pair in ends if any(map(readings.is_device, pair)))
-    for kind, title, unit, form, value in (
-        ("lat", "Messages: latency, one way", "microseconds", "{:g} µs", _microseconds),
-        ("bw", "Messages: bandwidth", "GB/s", "{:g}", _gigabytes),
-    ):
+    for kind, unit, form, value in KINDS:
+        title = "Messages: latency, one way" if kind == "lat" else "Messages: bandwidth"
         drawn = [Curve(" → ".join(p), readings.curve(document, f"tag_{kind}", value, memory=list(p))) for p in pairs[:6]]
         yield from _figure(title, f"{title} against size", f"copies {kind}", unit, form, drawn, {})
 
@@ -222,9 +230,8 @@ def overlap(document: Document) -> Iterator[Part]:
         for name, value in row.get("figures", {}).items():
             if name.endswith("_percent"):
                 rows.setdefault(name.removesuffix("_percent").replace("_", " "), {})[human_size(readings.size_of(row))] = f"{units.number(value)} %"
-    sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
     if rows:
-        yield table("Hidden behind computation", sizes, [(name, [row.get(size, "–") for size in sizes]) for name, row in rows.items()])
+        yield _pivot("Hidden behind computation", rows)
 
 
 def collectives(document: Document) -> Iterator[Part]:

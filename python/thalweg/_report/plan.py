@@ -64,7 +64,7 @@ def steps(machine: Machine, quick: bool) -> list[Step]:
         Step("atomic_lat", "atomics", ("atomic_lat", "--transport", "shm"), 0.6, 2, 2),
         Step("atomics", "atomics", ("atomics",), 1, 4, 2),
         Step("pages", "pages", ("pages",), 1, 8, 2),
-        Step("overlap", "overlap", ("overlap", "--transport", "shm"), 2, 18, 2),
+        Step("overlap", "overlap", ("overlap", "--transport", "shm", "--size", "64K,1M" if quick else "64K,1M,8M"), 2, 24, 3),
         *_collectives(machine, collective, quick),
         Step("collaborate", "collaborate", ("collaborate",), 3, 12, 2),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from .document import Document, Row
 
 _DEVICE = re.compile(r"[a-z_]+:\d+")
+LARGE = 1 << 20  # bytes from which on a copy says what a link carries
 _ORDINARY = ("ordinary", "plain", "pageable")
 
 
@@ -77,7 +78,7 @@ def copies(document: Document) -> dict[Copy, float]:
     largest: dict[Copy, tuple[int, float]] = {}
     for row in rows(document, "copies"):
         value = bandwidth_of(row)
-        if value and "from" in row and "to" in row:
+        if value and size_of(row) >= LARGE and "from" in row and "to" in row:
             key = Copy(row["from"], row["to"], row.get("by", "engine"), row.get("direction", "one"))
             largest[key] = max(largest.get(key, (0, 0.0)), (size_of(row), value))
     return {key: value for key, (_, value) in largest.items()}

@@ -13,13 +13,13 @@ SIZES = [1 << exponent for exponent in range(3, 27)]
 
 
 def chosen(text: str) -> str:
-    """The candidate that is marked in the table of tw_endpoint_explain."""
-    found = re.search(r"^\s*\*\s+(\S+)", text, re.MULTILINE)
-    return found[1] if found else ""
+    """The candidate that tw_endpoint_explain says is taken."""
+    found = re.search(r"^chosen: (.+)$", text, re.MULTILINE) or re.search(r"^\* (.+?)(?:  |$)", text, re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def main() -> int:
-    """Rows for messages, puts and gets over each transport."""
+    """Rows for messages, puts and gets over each transport: the first size of each route."""
     for transport in ("shm", "tcp"):
         for verb in ("send", "put", "get"):
             try:
@@ -27,9 +27,12 @@ def main() -> int:
             except native.NativeError as error:
                 print(json.dumps({"test": "routes", "verb": verb, "transport": transport, "unavailable": str(error)}))
                 continue
-            for size, text in texts.items():
-                row = {"test": "routes", "verb": verb, "transport": transport, "size": size, "route": chosen(text)}
-                print(json.dumps(row), flush=True)
+            last = ""
+            for size in SIZES:
+                route = chosen(texts[size])
+                if route and route != last:
+                    print(json.dumps({"test": "routes", "verb": verb, "transport": transport, "size": size, "route": route}), flush=True)
+                    last = route
     return 0
 
 

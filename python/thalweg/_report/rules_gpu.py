@@ -10,7 +10,7 @@ from . import readings
 from .document import Document
 from .findings import FAULT, NOTE, WARNING, Finding, Rule, threshold
 from .topology import Graph, between_sockets, is_down
-from .units import number, rate, share
+from .units import number, part_of, rate
 
 
 def _name(device: str) -> str:
@@ -47,7 +47,7 @@ def gpu_link(document: Document) -> Iterator[Finding]:
         narrow = words.startswith("PCIe x")  # generations are lowered while a GPU idles
         if not slow and not narrow:
             continue
-        part = f" reaches {share(own / siblings)} of the bandwidth of its siblings" if slow and own and siblings else ""
+        part = f" reaches {part_of(own / siblings)} bandwidth of its siblings" if slow and own and siblings else ""
         numbers = [f"{_name(device)}: {rate(own)} to or from the host"] if own else []
         numbers += [f"the others: {rate(siblings)}"] if siblings else []
         yield Finding(

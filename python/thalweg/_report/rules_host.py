@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from . import readings
 from .document import Document
 from .findings import FAULT, WARNING, Finding, Rule, threshold
-from .units import human_size, rate, share, time, times
+from .units import human_size, part_of, rate, time, times
 
 
 def _slow_nodes(document: Document) -> dict[int, tuple[float, float]]:
@@ -27,7 +27,7 @@ def numa_slow(document: Document) -> Iterator[Finding]:
     for node, (value, siblings) in _slow_nodes(document).items():
         yield Finding(
             "numa_slow", FAULT, f"node {node}",
-            f"NUMA node {node} reaches {share(value / siblings)} of the memory bandwidth of its siblings: "
+            f"NUMA node {node} reaches {part_of(value / siblings)} memory bandwidth of its siblings: "
             "a memory channel is empty, disabled or slower.",
             "Compare the modules of both sockets (dmidecode -t memory): equal ones in every channel; look for memory errors "
             "(ras-mc-ctl --summary).",
@@ -100,7 +100,7 @@ def tmpfs_slow(document: Document) -> Iterator[Finding]:
     if plain and both and min(both) < threshold("tmpfs") * plain:
         yield Finding(
             "tmpfs_slow", WARNING, "tmpfs",
-            f"Copies to and from tmpfs reach {share(min(both) / plain)} of those within DRAM.",
+            f"Copies to and from tmpfs reach {part_of(min(both) / plain)} bandwidth of those within DRAM.",
             "Let shared memory have huge pages (echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled), and look "
             "whether it is swapped out (free, vmstat).",
             (f"tmpfs: {rate(min(both))}", f"DRAM: {rate(plain)}"),

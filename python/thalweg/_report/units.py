@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from thalweg._cli.sizes import human_size
 
-__all__ = ["human_size", "number", "rate", "share", "time", "times"]
+__all__ = ["human_size", "number", "part_of", "rate", "share", "time", "times"]
 
 
 def number(value: float) -> str:
@@ -33,6 +33,14 @@ def time(ns: float) -> str:
 def share(part: float) -> str:
     """48 %."""
     return f"{number(100 * part)} %"
+
+
+def part_of(part: float) -> str:
+    """half the; a quarter of the; else 63 % of the. As people say what is nearly that."""
+    for value, words in ((1 / 2, "half the"), (1 / 4, "a quarter of the")):
+        if abs(part / value - 1) < 0.06:
+            return words
+    return f"{share(part)} of the"
 
 
 def times(ratio: float) -> str:
