@@ -72,22 +72,34 @@ def measured(steps, seconds=30):
     return {step["name"]: step for step in content["steps"]}
 
 
-STEPS = [plan.Step(name, "paths", (name,), fixed=0.3, sizes=1) for name in ("good", "unknown", "broken", "absent", "lies", "last")]
+STEPS = [
+    plan.Step(name, "paths", (name,), fixed=0.3, sizes=1) for name in ("good", "unknown", "broken", "absent", "lies", "last")
+]
 
 
 def test_every_end_of_a_program_is_told(tmp_path, monkeypatch):
-    program(tmp_path, monkeypatch, """\
+    program(
+        tmp_path,
+        monkeypatch,
+        """\
         name = arguments[0]
         assert arguments[1] == "--seconds" and float(arguments[2]) > 0 and arguments[-1] == "--json"
         if name == "unknown": sys.exit("thalweg perf: no test unknown\\nTry: thalweg perf --help")
-        print(json.dumps({"test": name, "ns": 5, "size": 8} if name != "absent" else {"test": name, "unavailable": "no GPU"}), flush=True)
+        row = {"test": name, "unavailable": "no GPU"} if name == "absent" else {"test": name, "ns": 5, "size": 8}
+        print(json.dumps(row), flush=True)
         if name == "broken": sys.exit("thalweg perf: mmap: out of memory")
         if name == "lies": print('{"test": "lies", "ns": "fast"}')
-    """)  # fmt: skip
+    """,
+    )
     found = measured(STEPS)
     assert {name: step["state"] for name, step in found.items()} == {
-        "good": "done", "unknown": "unavailable", "broken": "failed", "absent": "unavailable", "lies": "failed", "last": "done",
-    }  # fmt: skip
+        "good": "done",
+        "unknown": "unavailable",
+        "broken": "failed",
+        "absent": "unavailable",
+        "lies": "failed",
+        "last": "done",
+    }
     assert found["unknown"]["why"] == "not available in this build: thalweg perf has no test unknown"
     assert "out of memory" in found["broken"]["why"] and len(found["broken"]["rows"]) == 1
     assert found["absent"]["why"] == "no GPU" and "ns: 'fast'" in found["lies"]["why"]
@@ -95,12 +107,16 @@ def test_every_end_of_a_program_is_told(tmp_path, monkeypatch):
 
 def test_a_program_that_hangs_costs_itself_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "MARGIN", 0.5)
-    program(tmp_path, monkeypatch, """\
+    program(
+        tmp_path,
+        monkeypatch,
+        """\
         print(json.dumps({"test": arguments[0], "ns": 5}), flush=True)
         if arguments[0] == "broken":
             if os.fork() == 0: time.sleep(600)  # keeps the output open
             time.sleep(600)
-    """)  # fmt: skip
+    """,
+    )
     start = time.monotonic()
     found = measured(STEPS, 20)
     assert time.monotonic() - start < 20
@@ -137,7 +153,8 @@ SMI = """\
 #!/bin/sh
 case "$*" in
   *clocks_event_reasons*) echo "Field \\"clocks_event_reasons.hw_slowdown\\" is not a valid field to query."; exit 2;;
-  nvlink*) printf 'GPU 0: H (UUID: GPU-0)\\n\\t Link 0: Replay Errors: 0\\n\\t Link 0: CRC FLIT Errors: 3\\n\\t Link 1: CRC FLIT Errors: 4\\nGPU 1: H\\n\\t Link 0: Replay Errors: 0\\n';;
+  nvlink*) printf 'GPU 0: H (UUID: GPU-0)\\n\\t Link 0: Replay Errors: 0\\n\\t Link 0: CRC FLIT Errors: 3\\n'
+     printf '\\t Link 1: CRC FLIT Errors: 4\\nGPU 1: H\\n\\t Link 0: Replay Errors: 0\\n';;
   *--loop-ms*) echo "0, NVIDIA H, GPU-0a, 0:17, 580.1, 1, 5, 16, 16, 40, Not Active, Not Active, Not Active, Not Active"
      echo "1, NVIDIA H, GPU-1a, 0:18, 580.1, 5, 5, 8, 16, [N/A], Not Active, Active, Not Active, Not Active"
      echo "0, NVIDIA H, GPU-0a, 0:17, 580.1, 5, 5, 16, 16, 62, Not Active, Not Active, Not Active, Not Active"
@@ -163,18 +180,24 @@ def test_what_the_driver_says_of_gpus_under_load(tmp_path, monkeypatch):
 
 
 def test_the_route_is_the_one_that_explain_names():
-    text = "transport: shm\n  eager   impossible: larger\n* rendezvous, data frames   10107 ns  copied\nchosen: rendezvous, data frames\n"
+    text = "transport: shm\n  eager   impossible: larger\n* rendezvous, data frames   10107 ns  copied\n"
+    assert routes.chosen(text) == "rendezvous, data frames"
+    text += "chosen: rendezvous, data frames\n"
     assert routes.chosen(text) == "rendezvous, data frames"
     assert routes.chosen("* put_mapped      20 ns  stores\n") == "put_mapped" and routes.chosen("nothing") == ""
 
 
 def test_topology_is_asked_from_the_command(monkeypatch):
     def answer(command, **_):
-        return subprocess.CompletedProcess(command, 0, json.dumps({"format": "thalweg topology 1", "nodes": [], "links": []}), "")
+        return subprocess.CompletedProcess(
+            command, 0, json.dumps({"format": "thalweg topology 1", "nodes": [], "links": []}), ""
+        )
 
     monkeypatch.setattr(topology.subprocess, "run", answer)
     assert topology.ask()[0]["format"] == "thalweg topology 1"
-    monkeypatch.setattr(topology.subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 2, "", "No such command 'topo'."))
+    monkeypatch.setattr(
+        topology.subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 2, "", "No such command 'topo'.")
+    )
     with pytest.raises(topology.NoTopology, match="not available in this build"):
         topology.ask()
 
@@ -199,7 +222,7 @@ def test_the_graph_knows_what_is_behind_the_other_socket():
         ([str(FOLDER / "hot.json")], "two reports are compared"),
         (["--json", "/proc/nothing/x.json", "--quick", "-o", "page.html"], "cannot be written"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_at_once(tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
@@ -213,7 +236,9 @@ def test_a_page_of_saved_numbers_and_of_two(tmp_path):
     assert result.exit_code == 0 and "GPU 0 lowered its clocks" in result.output, result.output
     assert "<h1>hgx03</h1>" in (tmp_path / "hot.html").read_text()
     page = tmp_path / "two.html"
-    result = runner.invoke(app, ["report", "--compare", str(FOLDER / "healthy_box.json"), str(FOLDER / "gpu_pcie_x8.json"), "-o", str(page)])
+    result = runner.invoke(
+        app, ["report", "--compare", str(FOLDER / "healthy_box.json"), str(FOLDER / "gpu_pcie_x8.json"), "-o", str(page)]
+    )
     assert result.exit_code == 0 and "2 × worse" in result.output, result.output
     assert "2 × worse" in page.read_text()
 
@@ -232,7 +257,11 @@ def library():
 def test_this_machine_is_measured_within_the_stated_time(tmp_path, library):
     seconds = 20
     done = subprocess.run(
-        [*COMMAND, "--quick", "--seconds", str(seconds), "-o", str(tmp_path / "page.html")], capture_output=True, text=True, timeout=280, check=False
+        [*COMMAND, "--quick", "--seconds", str(seconds), "-o", str(tmp_path / "page.html")],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "measurements, about" in done.stderr and "then the page" in done.stderr
@@ -252,7 +281,10 @@ def test_this_machine_is_measured_within_the_stated_time(tmp_path, library):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ended_early_it_leaves_a_report(tmp_path, library, number):
     process = subprocess.Popen(
-        [*COMMAND, "--seconds", "100", "-o", str(tmp_path / "page.html")], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, "--seconds", "100", "-o", str(tmp_path / "page.html")],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stderr
     for line in process.stderr:

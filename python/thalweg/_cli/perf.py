@@ -56,9 +56,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(f for f in folders if f)}
 
 
-def rows(
-    arguments: list[str], limit: float | None = None, command: list[str] | None = None
-) -> Iterator[dict[str, Any]]:
+def rows(arguments: list[str], limit: float | None = None, command: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """What thalweg-perf measures, row by row. NativeError with its own words when it fails.
 
     `limit`: seconds after which it is ended, and TimeoutError raised. `command`: another program that prints such rows.

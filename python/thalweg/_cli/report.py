@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .._report import plan
     from .._report.document import Document
 
-HELP = """Measures what this machine moves and how fast: memory of NUMA nodes and tiers, processes, sockets, GPUs and their links,
-triggers, overlap, collectives. Writes one page (HTML without scripts, which needs no network) with what was found to be wrong
-first, and the numbers as JSON. It measures for at most --seconds, then draws for a few more; Ctrl-C ends it early and keeps what
-there is.
+HELP = """Measures what this machine moves and how fast: memory of NUMA nodes and tiers, processes, sockets, GPUs and their
+links, triggers, overlap, collectives. Writes one page (HTML without scripts, which needs no network) with what was found to be
+wrong first, and the numbers as JSON. It measures for at most --seconds, then draws for a few more; Ctrl-C ends it early and
+keeps what there is.
 
 [bold]thalweg report[/bold] writes thalweg-report-HOST-DATE.html and .json here; [bold]-o page.html[/bold] elsewhere;
 [bold]--from report.json[/bold] makes the page again; [bold]--compare a.json b.json[/bold] puts two side by side."""
@@ -42,10 +42,14 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    others: Annotated[list[pathlib.Path] | None, typer.Argument(metavar="[B.json]", help="Of --compare: the second report.")] = None,
+    others: Annotated[
+        list[pathlib.Path] | None, typer.Argument(metavar="[B.json]", help="Of --compare: the second report.")
+    ] = None,
     output: Annotated[pathlib.Path | None, typer.Option("--output", "-o", help="A folder, or the page's name (.html).")] = None,
     json: Annotated[pathlib.Path | None, typer.Option(help="Where the numbers go; else beside the page.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=5, max=86400, help="Measures at most so long (120; with --quick 20).")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=5, max=86400, help="Measures at most so long (120; with --quick 20).")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few sizes.")] = False,
     saved: Annotated[pathlib.Path | None, typer.Option("--from", help="Measures nothing: the page of this report.")] = None,
     compare: Annotated[pathlib.Path | None, typer.Option(help="Measures nothing: this report beside B.json.")] = None,
@@ -192,9 +196,13 @@ def _run(content: Document, machine: plan.Machine, end: float, quick: bool, cons
         highlight=False,
     )
     bar = Progress(
-        TextColumn("{task.description:28}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"), TimeElapsedColumn(), console=console,
+        TextColumn("{task.description:28}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+        console=console,
         transient=True,
-    )  # fmt: skip
+    )
     with bar:
         task = bar.add_task("starting", total=left)
 
@@ -217,5 +225,3 @@ def _say(content: dict[str, Any], console: Console) -> None:
         console.print(f"  {escape(one.remedy)}", soft_wrap=True, highlight=False)
     if not found:
         console.print("No findings.", style="green")
-
-

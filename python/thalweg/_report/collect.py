@@ -14,6 +14,7 @@ from .document import Document, parse, text_of
 from .gpus import Sampler
 from .readings import is_device
 
+
 class Collector:
     """Of one report, from before its first measurement until after its last."""
 

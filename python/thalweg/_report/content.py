@@ -56,7 +56,12 @@ def table(
 
 
 def matrix(
-    title: str, corner: str, values: Mapping[tuple[str, str], float], show: Callable[[float], str], *, less_is_better: bool = False
+    title: str,
+    corner: str,
+    values: Mapping[tuple[str, str], float],
+    show: Callable[[float], str],
+    *,
+    less_is_better: bool = False,
 ) -> Table | None:
     """A heat map with its numbers; None without any. Keys are (row, column); rows come in their order, columns in that of
     rows as far as they are those."""

@@ -8,6 +8,7 @@ import dataclasses
 import io
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 
@@ -19,17 +20,31 @@ from thalweg._cli import plot
 
 # plot.py's colours and those of its axes, as the page calls them.
 _VARIABLES = {
-    "#0072b2": "--blue", "#d55e00": "--orange", "#009e73": "--green", "#cc79a7": "--pink", "#e69f00": "--yellow", "#56b4e9": "--sky",
-    "#555555": "--muted", "#dddddd": "--grid", "#eeeeee": "--grid-faint", "#000000": "--ink",
+    "#0072b2": "--blue",
+    "#d55e00": "--orange",
+    "#009e73": "--green",
+    "#cc79a7": "--pink",
+    "#e69f00": "--yellow",
+    "#56b4e9": "--sky",
+    "#555555": "--muted",
+    "#dddddd": "--grid",
+    "#eeeeee": "--grid-faint",
+    "#000000": "--ink",
     "#ffffff": "--paper",
-}  # fmt: skip
+}
 SERIES = list(_VARIABLES)[:6]
 PAPER = "#ffffff"
 MARKERS = "os^Dv*"
 GREY = plot.GREY
 STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 # Dollars and backslashes in a name are what they are: nothing is a formula.
-_SETTINGS = {"text.parse_math": False, "font.size": 11, "axes.titlesize": 11, "legend.fontsize": 9, "axes.edgecolor": "#555555"}
+_SETTINGS: Any = {
+    "text.parse_math": False,
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "legend.fontsize": 9,
+    "axes.edgecolor": "#555555",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +56,12 @@ class Curve:
     floor: bool = False
 
 
-def svg(figure: object, name: str) -> Markup:
+def svg(figure: Any, name: str) -> Markup:
     """The drawing, to be put into a page. `name`: of this figure alone, for its identifiers."""
     output = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})  # type: ignore[attr-defined]
-    pyplot.close(figure)  # type: ignore[arg-type]
+        figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
     text = output.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
@@ -56,7 +71,7 @@ def svg(figure: object, name: str) -> Markup:
 
 
 def curves(name: str, title: str, unit: str, form: str, all_curves: Sequence[Curve], marks: Mapping[int, str]) -> Markup | None:
-    """Logarithmic both ways. `marks`: sizes at which something changes, with what it changes to. None where nothing has two points."""
+    """Logarithmic both ways. `marks`: sizes at which something changes, with what it changes to. None of less than two points."""
     drawn = [curve for curve in all_curves if curve.points]
     if not any(len(curve.points) > 1 for curve in drawn if not curve.floor):
         return None
@@ -65,9 +80,15 @@ def curves(name: str, title: str, unit: str, form: str, all_curves: Sequence[Cur
         for number, curve in enumerate(curve for curve in drawn if not curve.floor):
             sizes, values = zip(*curve.points, strict=True)
             axes.plot(
-                sizes, values, label=_short(curve.label), color=SERIES[number % len(SERIES)], marker=MARKERS[number % len(MARKERS)], markersize=5,
-                linewidth=1.8, zorder=3,
-            )  # fmt: skip
+                sizes,
+                values,
+                label=_short(curve.label),
+                color=SERIES[number % len(SERIES)],
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=5,
+                linewidth=1.8,
+                zorder=3,
+            )
         _floors(axes, [curve for curve in drawn if curve.floor])
         plot.axis(axes, title, unit, form)
         _marks(axes, marks)
@@ -79,27 +100,42 @@ def _short(text: str) -> str:
     return text if len(text) <= 44 else text[:43] + "…"
 
 
-def _floors(axes: object, floors: Sequence[Curve]) -> None:
+def _floors(axes: Any, floors: Sequence[Curve]) -> None:
     for number, curve in enumerate(floors):
-        style = {"color": plot.GREY, "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.1, "label": _short(curve.label), "zorder": 1}
+        style = {
+            "color": plot.GREY,
+            "linestyle": STYLES[number % len(STYLES)],
+            "linewidth": 1.1,
+            "label": _short(curve.label),
+            "zorder": 1,
+        }
         if len(curve.points) == 1:
-            axes.axhline(curve.points[0][1], **style)  # type: ignore[attr-defined]
+            axes.axhline(curve.points[0][1], **style)
         else:
-            axes.plot(*zip(*curve.points, strict=True), **style)  # type: ignore[attr-defined]
+            axes.plot(*zip(*curve.points, strict=True), **style)
 
 
-def _marks(axes: object, marks: Mapping[int, str]) -> None:
-    low, high = axes.get_xlim()  # type: ignore[attr-defined]
+def _marks(axes: Any, marks: Mapping[int, str]) -> None:
+    low, high = axes.get_xlim()
     for size, text in marks.items():
         if low < size < high:
-            axes.axvline(size, color=plot.GREY, linewidth=0.8, linestyle=":", zorder=0)  # type: ignore[attr-defined]
-            axes.text(  # type: ignore[attr-defined]
-                size, 0.98, f" {_short(text)}", transform=axes.get_xaxis_transform(), rotation=90, va="top", ha="right", fontsize=8.5,
+            axes.axvline(size, color=plot.GREY, linewidth=0.8, linestyle=":", zorder=0)
+            axes.text(
+                size,
+                0.98,
+                f" {_short(text)}",
+                transform=axes.get_xaxis_transform(),
+                rotation=90,
+                va="top",
+                ha="right",
+                fontsize=8.5,
                 color=plot.GREY,
-            )  # fmt: skip
+            )
 
 
-def parts_of_one(name: str, groups: Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]], unit: str) -> Markup | None:
+def parts_of_one(
+    name: str, groups: Sequence[tuple[str, Sequence[tuple[str, Mapping[str, float]]]]], unit: str
+) -> Markup | None:
     """Stacked bars: for each group some bars, for each bar parts by name."""
     if not groups:
         return None

@@ -44,7 +44,9 @@ THRESHOLDS = {
     "loopback": Threshold(3.5, "times the latency of a unix socket"),
     "pinned": Threshold(0.8, "of the bandwidth of the same copy from ordinary memory"),
     "costs": Threshold(2.0, "times, either way, between a cost that routes are chosen by and what was measured"),
-    "spread": Threshold(2.0, "times the median: the 90th percentile of latencies of messages of at most 4 KiB, in half of them"),
+    "spread": Threshold(
+        2.0, "times the median: the 90th percentile of latencies of messages of at most 4 KiB, in half of them"
+    ),
     "others": Threshold(0.25, "of the processors used by other programs while something was measured"),
     "stolen": Threshold(0.05, "of a processor's time taken by a hypervisor while something was measured"),
 }

@@ -41,7 +41,7 @@ class Sampler:
     def __init__(self) -> None:
         self._program = shutil.which("nvidia-smi")
         self._process: subprocess.Popen[str] | None = None
-        self._output = tempfile.TemporaryFile("w+")
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by stop
         query = self._query() if self._program else None
         if query:
             self._process = subprocess.Popen(

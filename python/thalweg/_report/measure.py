@@ -33,7 +33,8 @@ def run(document: Document, wanted: list[plan.Step], seconds: float, begin: Call
     KeyboardInterrupt passes through; the step under way and all after it are in the document as cut and left out.
     """
     start = time.monotonic()
-    remaining, postponed, again = list(wanted), [], False
+    remaining, again = list(wanted), False
+    postponed: list[plan.Step] = []
     why = f"did not fit into {seconds:.0f} s: --seconds gives more"
     try:
         while remaining or (postponed and not again):

@@ -52,8 +52,11 @@ def facts(document: Document) -> list[tuple[str, str]]:
         "Processors": f"{machine['processors']}{f' in {nodes} NUMA nodes' if nodes > 1 else ''}",
         "Memory": f"{units.number(memory / (1 << 30))} GiB" if memory else None,
         "GPUs": ", ".join(f"{count} × {name}" for name, count in gpus.items()),
-        "System": ", ".join(filter(None, [machine.get("system"), versions.get("kernel"), "a virtual machine" if machine.get("virtual") else ""])),
-        "Measured": f"{document['created'].replace('T', ' ').removesuffix('Z')} UTC, in {units.number(seconds['taken'])} of {units.number(seconds['asked'])} s",
+        "System": ", ".join(
+            filter(None, [machine.get("system"), versions.get("kernel"), "a virtual machine" if machine.get("virtual") else ""])
+        ),
+        "Measured": f"{document['created'].replace('T', ' ').removesuffix('Z')} UTC, in {units.number(seconds['taken'])} of "
+        f"{units.number(seconds['asked'])} s",
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if name != "kernel"),
     }
     return [(name, str(value)) for name, value in lines.items() if value]
@@ -77,7 +80,11 @@ def _section(document: Document, one: Section, steps: list[dict], measured: list
         shown, numbers = [numbers], None
     missing = [(step["name"], step.get("why", "no reason given")) for step in steps if step["state"] != "done"]
     missing += [
-        (row["test"], row["unavailable"]) for step in steps if step["state"] == "done" for row in step["rows"] if "unavailable" in row
+        (row["test"], row["unavailable"])
+        for step in steps
+        if step["state"] == "done"
+        for row in step["rows"]
+        if "unavailable" in row
     ]
     if one.name == "topology" and not shown:
         missing.append(("topology", document.get("topology_why", "not in this report")))

@@ -16,14 +16,20 @@ from .topology_figure import topology_figure
 from .units import human_size
 
 FLOORS = {
-    "shm": (("cache_line", "cache line, core to core"), ("memcpy_other", "a copy from the other core"), ("readv", "process_vm_readv")),
+    "shm": (
+        ("cache_line", "cache line, core to core"),
+        ("memcpy_other", "a copy from the other core"),
+        ("readv", "process_vm_readv"),
+    ),
     "tcp": (("raw_tcp", "plain TCP, ping-pong"),),
 }
 OPERATIONS = {"tag": "message", "put": "put", "get": "get"}
 TRANSPORTS = {"shm": "Shared memory", "tcp": "TCP"}
 
 
-def _figure(title: str, text: str, name: str, unit: str, form: str, curves: list[Curve], marks: dict[int, str]) -> Iterator[Part]:
+def _figure(
+    title: str, text: str, name: str, unit: str, form: str, curves: list[Curve], marks: dict[int, str]
+) -> Iterator[Part]:
     if drawing := figures.curves(name, title, unit, form, curves, marks):
         yield Figure(title, drawing, text)
 
@@ -64,7 +70,9 @@ def paths(document: Document) -> Iterator[Part]:
         for verb in ("send", "put", "get"):
             changes = readings.switches(document, verb, transport)
             if changes:
-                rows.append((f"{verb}, {transport}", [", ".join(f"from {human_size(s)}: {route}" for s, route in changes.items())]))
+                rows.append(
+                    (f"{verb}, {transport}", [", ".join(f"from {human_size(s)}: {route}" for s, route in changes.items())])
+                )
     if rows:
         yield table("Routes by size", ["route"], rows, words=True)
 
@@ -114,9 +122,13 @@ def sockets(document: Document) -> Iterator[Part]:
     kinds: dict[str, list[tuple[int, float]]] = {}
     for row in readings.rows(document, "sockets"):
         if value := _microseconds(row):
-            kinds.setdefault(str(row.get("kind") or row.get("transport") or row.get("operation", "")), []).append((readings.size_of(row), value))
+            kinds.setdefault(str(row.get("kind") or row.get("transport") or row.get("operation", "")), []).append(
+                (readings.size_of(row), value)
+            )
     drawn = [Curve(kind, sorted(points)) for kind, points in kinds.items()]
-    yield from _figure("Sockets: latency, one way", "latency of sockets against size", "sockets", "microseconds", "{:g} µs", drawn, {})
+    yield from _figure(
+        "Sockets: latency, one way", "latency of sockets against size", "sockets", "microseconds", "{:g} µs", drawn, {}
+    )
 
 
 MATRICES = (
@@ -139,9 +151,16 @@ def copies(document: Document) -> Iterator[Part]:
             yield found
     for by, name in (("engine", "the copy engine"), ("kernel_store", "a kernel's stores")):
         chosen = {(c.source, c.target): v for c, v in readings.copy_latencies(document).items() if c.by == by}
-        if found := matrix(f"Latency of the smallest copy by {name}, µs", "from ↓ to →", _ordered(chosen), _bare_time, less_is_better=True):
+        if found := matrix(
+            f"Latency of the smallest copy by {name}, µs", "from ↓ to →", _ordered(chosen), _bare_time, less_is_better=True
+        ):
             yield found
-    ends = {tuple(row["memory"]) for test in ("tag_bw", "tag_lat") for row in readings.rows(document, test) if len(row.get("memory", [])) == 2}
+    ends = {
+        tuple(row["memory"])
+        for test in ("tag_bw", "tag_lat")
+        for row in readings.rows(document, test)
+        if len(row.get("memory", [])) == 2
+    }
     pairs = sorted(pair for pair in ends if any(map(readings.is_device, pair)))
     for kind, unit, form, value in KINDS:
         title = "Messages: latency, one way" if kind == "lat" else "Messages: bandwidth"
@@ -153,7 +172,9 @@ def _ordered(values: dict[tuple[str, str], float]) -> dict[tuple[str, str], floa
     """Host memories first, then devices by number."""
 
     def key(pair: tuple[str, str]) -> tuple:
-        return tuple((readings.is_device(n), n.partition(":")[0], int(n.partition(":")[2]) if readings.is_device(n) else 0) for n in pair)
+        return tuple(
+            (readings.is_device(n), n.partition(":")[0], int(n.partition(":")[2]) if readings.is_device(n) else 0) for n in pair
+        )
 
     names = sorted({name for pair in values for name in pair}, key=lambda name: key((name, name)))
     return {(row, column): values[row, column] for row in names for column in names if (row, column) in values}
@@ -168,7 +189,9 @@ def _connectivity(document: Document) -> Table | None:
     rows = []
     for device in devices:
         reaches = {text.partition(" ")[0]: text.partition(" ")[2] for text in device["reaches"]}
-        rows.append((device["name"], ["" if name == device["name"] else reaches.get(name, "–").partition(":")[0] for name in names]))
+        rows.append(
+            (device["name"], ["" if name == device["name"] else reaches.get(name, "–").partition(":")[0] for name in names])
+        )
     return table("Connectivity", names, rows)
 
 
@@ -176,10 +199,16 @@ def links(document: Document) -> Iterator[Part]:
     """What the driver says of GPUs, and the links of the topology."""
     rows = []
     for gpu in document.get("gpus", []):
-        width = f"generation {gpu.get('pcie_generation', '?')} of {gpu.get('pcie_generation_max', '?')}, x{gpu.get('pcie_width', '?')} of x{gpu.get('pcie_width_max', '?')}"
+        known = {name: gpu.get(f"pcie_{name}", "?") for name in ("generation", "generation_max", "width", "width_max")}
+        width = "generation {generation} of {generation_max}, x{width} of x{width_max}".format(**known)
         errors = ", ".join(f"{kind}: {count}" for kind, count in gpu.get("link_errors", {}).items()) or "–"
         celsius = f"{gpu['celsius_max']} °C" if "celsius_max" in gpu else "–"
-        rows.append((f"GPU {gpu['index']}", [gpu.get("name", ""), gpu.get("pci", ""), width, celsius, ", ".join(gpu.get("slowed_by", [])) or "no", errors]))
+        rows.append(
+            (
+                f"GPU {gpu['index']}",
+                [gpu.get("name", ""), gpu.get("pci", ""), width, celsius, ", ".join(gpu.get("slowed_by", [])) or "no", errors],
+            )
+        )
     if rows:
         yield table("GPUs under load", ["name", "bus", "PCIe", "warmest", "clocks lowered", "NVLink errors"], rows)
     graph = Graph(document)
@@ -191,19 +220,23 @@ def links(document: Document) -> Iterator[Part]:
             key = (ends, link["kind"] + lanes, units.rate(link["bandwidth"]), str(link.get("state", "up")))
             kinds[key] = kinds.get(key, 0) + 1
     if kinds:
-        yield table("Links", ["kind", "each direction", "state", "how many"], [(k[0], [*k[1:], str(n)]) for k, n in kinds.items()])
+        yield table(
+            "Links", ["kind", "each direction", "state", "how many"], [(k[0], [*k[1:], str(n)]) for k, n in kinds.items()]
+        )
 
 
 def triggers(document: Document) -> Iterator[Part]:
     """What starts an operation, until the peer sees it."""
     rows = [
         (f"{row.get('operation', 'flag')}: {row.get('from', '')} → {row.get('to', '')}", [units.time(value)])
-        for row in readings.rows(document, "flags") if (value := latency_of(row))
-    ]  # fmt: skip
+        for row in readings.rows(document, "flags")
+        if (value := latency_of(row))
+    ]
     rows += [
         (f"signal, by {row.get('trigger', 'call')}, {' → '.join(row.get('memory', []))}", [units.time(value)])
-        for row in readings.rows(document, "signal_lat") if (value := latency_of(row))
-    ]  # fmt: skip
+        for row in readings.rows(document, "signal_lat")
+        if (value := latency_of(row))
+    ]
     if rows:
         yield table("Latency, one way", ["median"], rows)
 
@@ -220,7 +253,9 @@ def daxpy(document: Document) -> Iterator[Part]:
             name = " reads ".join(row.get("memory", [])) or "daxpy"
             best[name] = max(best.get(name, (0, [])), (readings.size_of(row), line))
     if best:
-        yield table("daxpy in place", ["size", "reached", "a get", "% of the get"], [(name, line) for name, (_, line) in best.items()])
+        yield table(
+            "daxpy in place", ["size", "reached", "a get", "% of the get"], [(name, line) for name, (_, line) in best.items()]
+        )
 
 
 def overlap(document: Document) -> Iterator[Part]:
@@ -229,7 +264,9 @@ def overlap(document: Document) -> Iterator[Part]:
     for row in readings.rows(document, "overlap"):
         for name, value in row.get("figures", {}).items():
             if name.endswith("_percent"):
-                rows.setdefault(name.removesuffix("_percent").replace("_", " "), {})[human_size(readings.size_of(row))] = f"{units.number(value)} %"
+                rows.setdefault(name.removesuffix("_percent").replace("_", " "), {})[human_size(readings.size_of(row))] = (
+                    f"{units.number(value)} %"
+                )
     if rows:
         yield _pivot("Hidden behind computation", rows)
 
@@ -240,7 +277,9 @@ def collectives(document: Document) -> Iterator[Part]:
         Curve(test.replace("_", "-"), [(s, v) for s, v in readings.curve(document, test, _microseconds) if s])
         for test in ("allreduce", "reduce_scatter", "allgather", "alltoall", "bcast")
     ]
-    yield from _figure("Collectives: the slowest rank", "time of collectives against size", "collectives", "microseconds", "{:g} µs", drawn, {})
+    yield from _figure(
+        "Collectives: the slowest rank", "time of collectives against size", "collectives", "microseconds", "{:g} µs", drawn, {}
+    )
 
 
 def collaborate(document: Document) -> Iterator[Part]:
@@ -260,9 +299,19 @@ def collaborate(document: Document) -> Iterator[Part]:
 
 
 BUILDERS: dict[str, Callable[[Document], Iterator[Part]]] = {
-    "topology": topology_figure, "memory": memory, "tiers": tiers, "paths": paths, "sockets": sockets, "copies": copies, "links": links,
-    "triggers": triggers, "daxpy": daxpy, "overlap": overlap, "collectives": collectives, "collaborate": collaborate,
-}  # fmt: skip
+    "topology": topology_figure,
+    "memory": memory,
+    "tiers": tiers,
+    "paths": paths,
+    "sockets": sockets,
+    "copies": copies,
+    "links": links,
+    "triggers": triggers,
+    "daxpy": daxpy,
+    "overlap": overlap,
+    "collectives": collectives,
+    "collaborate": collaborate,
+}
 
 
 def all_numbers(found: list[quantities.Quantity], name: str) -> Table | None:

@@ -25,7 +25,9 @@ class Peak:
 
 def _best(document: Document, test: str, **fields: object) -> float | None:
     """The most that a test reached with at least 64 KiB."""
-    return max((v for size, v in readings.curve(document, test, readings.bandwidth_of, **fields) if size >= 1 << 16), default=None)
+    return max(
+        (v for size, v in readings.curve(document, test, readings.bandwidth_of, **fields) if size >= 1 << 16), default=None
+    )
 
 
 def _most(*values: float | None) -> float | None:

@@ -95,7 +95,7 @@ def _of_devices(devices: tuple[str, ...], quick: bool) -> list[Step]:
     ends = [("pinned", devices[0]), (devices[0], "pinned"), *((devices[0], other) for other in devices[1:])]
     sizes = "8,64K,1M,64M" if not quick else "8,16M"
     for (here, there), test in itertools.product(ends, ("tag_lat", "tag_bw")):
-        arguments = (test, "--memory", here, "--peer-memory", there, "--size", sizes)
+        arguments: tuple[str, ...] = (test, "--memory", here, "--peer-memory", there, "--size", sizes)
         if test == "tag_bw":
             arguments = (*arguments, "--window", "4")
         found.append(Step(f"{test} {here} {there}", "copies", arguments, 3, sizes.count(",") + 1, 2))
@@ -123,7 +123,7 @@ def _collectives(machine: Machine, sizes: str, quick: bool) -> list[Step]:
     ranks = str(max(2, min(8, machine.processors)))
     found = []
     for test in ("allreduce", "bcast") if quick else ("allreduce", "alltoall", "allgather", "reduce_scatter", "bcast"):
-        arguments = (test, "-n", ranks, "--size", sizes)
+        arguments: tuple[str, ...] = (test, "-n", ranks, "--size", sizes)
         found.append(Step(test, "collectives", arguments, 1, sizes.count(",") + 1, 2))
     found.append(Step("barrier", "collectives", ("barrier", "-n", ranks), 0.8, 1, 2))
     kind = machine.devices[0].partition(":")[0] if machine.devices else ""

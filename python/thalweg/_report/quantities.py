@@ -94,7 +94,12 @@ def _measured(row: Row) -> Iterator[tuple[str, float, str, bool]]:
 
 
 def _figure(key: str, value: float) -> Iterator[tuple[str, float, str, bool]]:
-    for suffix, factor, unit, less in (("_GB/s", 1e9, "bytes/s", False), ("_us", 1e3, "ns", True), ("_ns", 1, "ns", True), ("_percent", 1, "%", False)):
+    for suffix, factor, unit, less in (
+        ("_GB/s", 1e9, "bytes/s", False),
+        ("_us", 1e3, "ns", True),
+        ("_ns", 1, "ns", True),
+        ("_percent", 1, "%", False),
+    ):
         if key.endswith(suffix):
             yield key.removesuffix(suffix).replace("_", " "), value * factor, unit, less
             return

@@ -121,7 +121,9 @@ def small_writes(document: Document) -> list[tuple[str, str, int, float, float |
     found = []
     for row in rows(document, "tiers"):
         if row.get("ns"):
-            found.append((row.get("to") or row.get("from", ""), row.get("operation", ""), size_of(row), row["ns"], row.get("ns_99")))
+            found.append(
+                (row.get("to") or row.get("from", ""), row.get("operation", ""), size_of(row), row["ns"], row.get("ns_99"))
+            )
     return found
 
 

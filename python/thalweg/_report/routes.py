@@ -31,7 +31,10 @@ def main() -> int:
             for size in SIZES:
                 route = chosen(texts[size])
                 if route and route != last:
-                    print(json.dumps({"test": "routes", "verb": verb, "transport": transport, "size": size, "route": route}), flush=True)
+                    print(
+                        json.dumps({"test": "routes", "verb": verb, "transport": transport, "size": size, "route": route}),
+                        flush=True,
+                    )
                     last = route
     return 0
 

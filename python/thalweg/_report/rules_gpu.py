@@ -51,12 +51,15 @@ def gpu_link(document: Document) -> Iterator[Finding]:
         numbers = [f"{_name(device)}: {rate(own)} to or from the host"] if own else []
         numbers += [f"the others: {rate(siblings)}"] if siblings else []
         yield Finding(
-            "gpu_link", FAULT, device,
-            f"{_name(device)}{part or ' has a narrow link'}" + (f": {words}." if words else ": its link to the host is narrow."),
-            "Reseat the card or its riser, look at the slot's lanes in the firmware's settings (bifurcation, generation), then at "
-            "nvidia-smi -q -d PCIE under load.",
+            "gpu_link",
+            FAULT,
+            device,
+            f"{_name(device)}{part or ' has a narrow link'}"
+            + (f": {words}." if words else ": its link to the host is narrow."),
+            "Reseat the card or its riser, look at the slot's lanes in the firmware's settings (bifurcation, generation), then "
+            "at nvidia-smi -q -d PCIE under load.",
             tuple(numbers),
-        )  # fmt: skip
+        )
 
 
 def _no_access(document: Document) -> set[tuple[str, str]]:
@@ -77,12 +80,17 @@ def peer_to_peer(document: Document) -> Iterator[Finding]:
         values = [v for c, v in readings.copies(document).items() if (c.source, c.target) in pairs and c.direction == "one"]
         names = ", ".join(sorted({f"{_name(min(pair))} and {_name(max(pair))}" for pair in pairs})[:8])
         yield Finding(
-            "peer_to_peer", FAULT, "GPUs",
+            "peer_to_peer",
+            FAULT,
+            "GPUs",
             f"{count} pairs of GPUs do not reach each other's memory: copies between them go through the host.",
             "Turn ACS off for the bridges above them, the IOMMU to pass-through (iommu=pt), and give a virtual machine or "
             "container all GPUs of a switch; nvidia-smi topo -p2p r says what the driver permits.",
-            (f"without access: {names}{' and more' if count > 8 else ''}", *([f"best of them: {rate(max(values))}"] if values else [])),
-        )  # fmt: skip
+            (
+                f"without access: {names}{' and more' if count > 8 else ''}",
+                *([f"best of them: {rate(max(values))}"] if values else []),
+            ),
+        )
 
 
 def _joined(graph: Graph, one: str, other: str) -> object:
@@ -142,13 +150,17 @@ def nvlink(document: Document) -> Iterator[Finding]:
         about, where = "links", "between " + ", ".join(down)
     numbers = [f"{' and '.join(map(_name, sorted(p)))}: {rate(v)}, alike: {rate(s)}" for p, (v, s) in list(slow.items())[:8]]
     numbers += [f"NVLink down: {ends} ({many})" for ends, many in down.items()]
-    joined = "An NVLink is down" if down else "A link is slow or missing"
+    count = sum(down.values())
+    joined = "A link is slow or missing" if not down else "An NVLink is down" if count == 1 else f"{count} NVLinks are down"
     yield Finding(
-        "nvlink", FAULT, about, f"{joined} {where}.",
+        "nvlink",
+        FAULT,
+        about,
+        f"{joined} {where}.",
         "nvidia-smi nvlink --status and the kernel's log (NVRM: Xid 74) name the link; reset the GPUs, for switches the fabric "
         "manager (systemctl status nvidia-fabricmanager), then have the board looked at.",
         tuple(numbers),
-    )  # fmt: skip
+    )
 
 
 def link_errors(document: Document) -> Iterator[Finding]:
@@ -157,10 +169,13 @@ def link_errors(document: Document) -> Iterator[Finding]:
         counted = {kind: count for kind, count in readings.gpu_facts(document, device).get("link_errors", {}).items() if count}
         if counted:
             yield Finding(
-                "link_errors", WARNING, device, f"NVLinks of {_name(device)} have counted errors.",
+                "link_errors",
+                WARNING,
+                device,
+                f"NVLinks of {_name(device)} have counted errors.",
                 "Watch whether they grow under load (nvidia-smi nvlink --errorcounters); if so, have the board looked at.",
                 tuple(f"{kind}: {number(count)}" for kind, count in counted.items()),
-            )  # fmt: skip
+            )
 
 
 def slowed(document: Document) -> Iterator[Finding]:
@@ -170,10 +185,13 @@ def slowed(document: Document) -> Iterator[Finding]:
         if facts.get("slowed_by"):
             celsius = facts.get("celsius_max")
             yield Finding(
-                "slowed", FAULT, device, f"{_name(device)} lowered its clocks: {', '.join(facts['slowed_by'])}.",
+                "slowed",
+                FAULT,
+                device,
+                f"{_name(device)} lowered its clocks: {', '.join(facts['slowed_by'])}.",
                 "Look at fans, air flow and power cables; nvidia-smi -q -d TEMPERATURE,PERFORMANCE names the limit.",
                 (f"up to {number(celsius)} °C",) if celsius is not None else (),
-            )  # fmt: skip
+            )
 
 
 def pinned(document: Document) -> Iterator[Finding]:
@@ -181,17 +199,23 @@ def pinned(document: Document) -> Iterator[Finding]:
     table = readings.copies(document)
     slow = {}
     for device in readings.devices(document):
-        pairs = [(c, v) for c, v in table.items() if device in (c.source, c.target) and c.by == "engine" and c.direction == "one"]
+        pairs = [
+            (c, v) for c, v in table.items() if device in (c.source, c.target) and c.by == "engine" and c.direction == "one"
+        ]
         fast = readings.median(v for c, v in pairs if sum(map(readings.is_pinned, (c.source, c.target))) == 1)
         plain = readings.median(v for c, v in pairs if sum(map(readings.is_ordinary, (c.source, c.target))) == 1)
         if fast and plain and fast < threshold("pinned") * plain:
             slow[device] = f"{_name(device)}: pinned {rate(fast)}, ordinary {rate(plain)}"
     if slow:
         yield Finding(
-            "pinned", WARNING, ", ".join(slow), f"Copies of {', '.join(map(_name, slow))} are slower with pinned host memory than with ordinary.",
-            "Look at the IOMMU (iommu=pt), at the NUMA node of pinned memory (numactl), and at balloon drivers of a virtual machine.",
+            "pinned",
+            WARNING,
+            ", ".join(slow),
+            f"Copies of {', '.join(map(_name, slow))} are slower with pinned host memory than with ordinary.",
+            "Look at the IOMMU (iommu=pt), at the NUMA node of pinned memory (numactl), and at the balloon driver of a virtual "
+            "machine.",
             tuple(slow.values()),
-        )  # fmt: skip
+        )
 
 
 def far_from_nic(document: Document) -> Iterator[Finding]:
@@ -206,12 +230,13 @@ def far_from_nic(document: Document) -> Iterator[Finding]:
     names = [name for name, is_far in far.items() if is_far]
     if names and len(names) < len(far):
         yield Finding(
-            "far_from_nic", NOTE, ", ".join(names),
+            "far_from_nic",
+            NOTE,
+            ", ".join(names),
             f"{', '.join(map(_name, names))}: every NIC is behind the other socket.",
             "Give network traffic to ranks on the other GPUs, or put a NIC into a slot of that socket.",
             (f"{len(far) - len(names)} of {len(far)} GPUs have a NIC at their socket",),
-        )  # fmt: skip
+        )
 
 
 RULES: tuple[Rule, ...] = (gpu_link, nvlink, peer_to_peer, slowed, link_errors, pinned, far_from_nic)
-

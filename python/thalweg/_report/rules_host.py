@@ -26,13 +26,15 @@ def numa_slow(document: Document) -> Iterator[Finding]:
     """A node whose memory is slower than its siblings': a channel without a module."""
     for node, (value, siblings) in _slow_nodes(document).items():
         yield Finding(
-            "numa_slow", FAULT, f"node {node}",
+            "numa_slow",
+            FAULT,
+            f"node {node}",
             f"NUMA node {node} reaches {part_of(value / siblings)} memory bandwidth of its siblings: "
             "a memory channel is empty, disabled or slower.",
             "Compare the modules of both sockets (dmidecode -t memory): equal ones in every channel; look for memory errors "
             "(ras-mc-ctl --summary).",
             (f"node {node}: triad {rate(value)}", f"the others: {rate(siblings)}"),
-        )  # fmt: skip
+        )
 
 
 def numa_remote(document: Document) -> Iterator[Finding]:
@@ -46,13 +48,16 @@ def numa_remote(document: Document) -> Iterator[Finding]:
             pairs.append(((cpu, memory), value, own))
     if pairs:
         yield Finding(
-            "numa_remote", WARNING, "nodes",
+            "numa_remote",
+            WARNING,
+            "nodes",
             "Memory of other NUMA nodes is slower than a link between sockets has to be: "
-            + ", ".join(f"from node {cpu} to node {memory}" for (cpu, memory), _, _ in pairs) + ".",
-            "Look at the width and speed of the links between the sockets in the firmware's settings (UPI, xGMI), and bind ranks "
-            "to the node of their memory (thalweg run --bind, numactl --membind).",
+            + ", ".join(f"from node {cpu} to node {memory}" for (cpu, memory), _, _ in pairs)
+            + ".",
+            "Look at the width and speed of the links between the sockets in the firmware's settings (UPI, xGMI), and bind "
+            "ranks to the node of their memory (thalweg run --bind, numactl --membind).",
             tuple(f"node {c} to node {m}: triad {rate(value)}, to its own {rate(own)}" for (c, m), value, own in pairs),
-        )  # fmt: skip
+        )
 
 
 def _limit(document: Document, name: str) -> dict | None:
@@ -67,11 +72,13 @@ def single_copy(document: Document) -> Iterator[Finding]:
     if limit:
         name = "ptrace" if _limit(document, "ptrace") else "kernel.yama.ptrace_scope"
         yield Finding(
-            "single_copy", WARNING, "kernel",
+            "single_copy",
+            WARNING,
+            "kernel",
             "Processes may not copy straight from each other's memory: large messages of ordinary memory are copied twice.",
             limit.get("remedy", "sysctl kernel.yama.ptrace_scope=0, or the capability SYS_PTRACE") + ".",
             (f"{name}: {limit['value']}",),
-        )  # fmt: skip
+        )
 
 
 def shared_memory_small(document: Document) -> Iterator[Finding]:
@@ -79,9 +86,13 @@ def shared_memory_small(document: Document) -> Iterator[Finding]:
     if limit := _limit(document, "dev_shm_free"):
         free = int(limit["value"]) if limit["value"].isdigit() else 0
         yield Finding(
-            "dev_shm", WARNING, "/dev/shm", "There is little room in /dev/shm: shared memory of other libraries fails there.",
-            limit.get("remedy", "remove files from /dev/shm") + ".", (f"{human_size(free)} free",),
-        )  # fmt: skip
+            "dev_shm",
+            WARNING,
+            "/dev/shm",
+            "There is little room in /dev/shm: shared memory of other libraries fails there.",
+            limit.get("remedy", "remove files from /dev/shm") + ".",
+            (f"{human_size(free)} free",),
+        )
 
 
 def _tier(document: Document, word: str) -> str | None:
@@ -99,12 +110,14 @@ def tmpfs_slow(document: Document) -> Iterator[Finding]:
     both = [table[pair] for pair in ((dram, tmpfs), (tmpfs, dram)) if pair in table]
     if plain and both and min(both) < threshold("tmpfs") * plain:
         yield Finding(
-            "tmpfs_slow", WARNING, "tmpfs",
+            "tmpfs_slow",
+            WARNING,
+            "tmpfs",
             f"Copies to and from tmpfs reach {part_of(min(both) / plain)} bandwidth of those within DRAM.",
             "Let shared memory have huge pages (echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled), and look "
             "whether it is swapped out (free, vmstat).",
             (f"tmpfs: {rate(min(both))}", f"DRAM: {rate(plain)}"),
-        )  # fmt: skip
+        )
 
 
 def disk_slow(document: Document) -> Iterator[Finding]:
@@ -117,11 +130,14 @@ def disk_slow(document: Document) -> Iterator[Finding]:
     if slow:
         ns, tier, operation, size = max(slow)
         yield Finding(
-            "disk_slow", WARNING, tier, f"Small writes to {tier} wait long until they are kept.",
-            "Put what is synchronised on a local solid state disk (--disk of thalweg perf tiers names another folder); a network "
-            "file system or a rotating disk takes as long as this.",
+            "disk_slow",
+            WARNING,
+            tier,
+            f"Small writes to {tier} wait long until they are kept.",
+            "Put what is synchronised on a local solid state disk (--disk of thalweg perf tiers names another folder); a "
+            "network file system or a rotating disk takes as long as this.",
             (f"{operation} of {human_size(size)}: median {time(ns)}",),
-        )  # fmt: skip
+        )
 
 
 def loopback_slow(document: Document) -> Iterator[Finding]:
@@ -129,13 +145,21 @@ def loopback_slow(document: Document) -> Iterator[Finding]:
     tcp, unix = readings.socket_latency(document, "tcp"), readings.socket_latency(document, "unix")
     if tcp and unix and tcp > threshold("loopback") * unix:
         yield Finding(
-            "loopback_slow", WARNING, "loopback",
+            "loopback_slow",
+            WARNING,
+            "loopback",
             f"TCP within this machine takes {times(tcp / unix)} as long as a unix socket: something looks at every packet.",
             "Look for firewall rules, connection tracking or traffic control on lo (nft list ruleset, tc qdisc show dev lo).",
             (f"TCP: {time(tcp)}", f"unix: {time(unix)}"),
-        )  # fmt: skip
+        )
 
 
 RULES: tuple[Rule, ...] = (
-    numa_slow, numa_remote, single_copy, shared_memory_small, tmpfs_slow, disk_slow, loopback_slow,
-)  # fmt: skip
+    numa_slow,
+    numa_remote,
+    single_copy,
+    shared_memory_small,
+    tmpfs_slow,
+    disk_slow,
+    loopback_slow,
+)

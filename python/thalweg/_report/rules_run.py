@@ -20,10 +20,13 @@ def wrong_bytes(document: Document) -> Iterator[Finding]:
             wrong[row["test"]] = wrong.get(row["test"], 0) + 1
     for test, count in wrong.items():
         yield Finding(
-            "wrong_bytes", FAULT, test, f"{test} moved wrong bytes.",
+            "wrong_bytes",
+            FAULT,
+            test,
+            f"{test} moved wrong bytes.",
             "Do not use this path: report it with this file. Memory errors and broken links show in dmesg and in the counters.",
             (f"{count} rows not verified",),
-        )  # fmt: skip
+        )
 
 
 def failed(document: Document) -> Iterator[Finding]:
@@ -31,10 +34,13 @@ def failed(document: Document) -> Iterator[Finding]:
     for step in document["steps"]:
         if step["state"] == "failed":
             yield Finding(
-                "failed", WARNING, step["name"], f"{step['name']} could not be measured.",
+                "failed",
+                WARNING,
+                step["name"],
+                f"{step['name']} could not be measured.",
                 "Run the command below by hand, after what its message says.",
                 (step.get("why", "no reason given"), "thalweg perf " + " ".join(step.get("command", []))),
-            )  # fmt: skip
+            )
 
 
 def _disturbed(document: Document) -> list[tuple[float, str]]:
@@ -54,11 +60,13 @@ def oversubscribed(document: Document) -> Iterator[Finding]:
         most, name = max(steps)
         processors = document["machine"]["processors"]
         yield Finding(
-            "oversubscribed", WARNING, "processors",
+            "oversubscribed",
+            WARNING,
+            "processors",
             f"Other programs ran on these processors during {len(steps)} of the measurements: times are too high.",
             "Measure on an idle machine, or in an allocation of its own (srun --exclusive, taskset).",
             (f"{number(most)} of {processors} processors used by others during {name}",),
-        )  # fmt: skip
+        )
 
 
 def _stolen(document: Document) -> list[tuple[float, str]]:
@@ -70,10 +78,13 @@ def stolen(document: Document) -> Iterator[Finding]:
     if steps := _stolen(document):
         most, name = max(steps)
         yield Finding(
-            "stolen", WARNING, "processors", f"The hypervisor took processor time during {len(steps)} of the measurements.",
+            "stolen",
+            WARNING,
+            "processors",
+            f"The hypervisor took processor time during {len(steps)} of the measurements.",
             "Give the virtual machine processors of its own (pinned, not overcommitted).",
             (f"{share(most)} of a processor taken during {name}",),
-        )  # fmt: skip
+        )
 
 
 def spread(document: Document) -> Iterator[Finding]:
@@ -89,11 +100,16 @@ def spread(document: Document) -> Iterator[Finding]:
     if middle and middle > threshold("spread"):
         governor = document["machine"].get("governor")
         yield Finding(
-            "spread", WARNING, "processors", "Latencies of small messages vary much although nobody else used the processors.",
+            "spread",
+            WARNING,
+            "processors",
+            "Latencies of small messages vary much although nobody else used the processors.",
             "Let the frequency stay (cpupower frequency-set -g performance), keep interrupts and SMT siblings off these cores.",
-            (f"90th percentile at {number(middle)} times the median, in the middle of {len(ratios)} rows",
-             *([f"frequency governor: {governor}"] if governor else [])),
-        )  # fmt: skip
+            (
+                f"90th percentile at {number(middle)} times the median, in the middle of {len(ratios)} rows",
+                *([f"frequency governor: {governor}"] if governor else []),
+            ),
+        )
 
 
 def _cost(document: Document, name: str) -> float | None:
@@ -115,9 +131,13 @@ def costs_differ(document: Document) -> Iterator[Finding]:
             off.append(f"{transport}: 8 bytes take {time(measured)}, by the costs {time(known)}")
     if off:
         yield Finding(
-            "costs_differ", WARNING, "costs", "The costs that routes are chosen by are not those of this machine as it is.",
-            "thalweg tune measures them anew" + (f" (they are in {costs['file']})." if costs.get("file") else "."), tuple(off),
-        )  # fmt: skip
+            "costs_differ",
+            WARNING,
+            "costs",
+            "The costs that routes are chosen by are not those of this machine as it is.",
+            "thalweg tune measures them anew" + (f" (they are in {costs['file']})." if costs.get("file") else "."),
+            tuple(off),
+        )
 
 
 def incomplete(document: Document) -> Iterator[Finding]:
@@ -125,9 +145,13 @@ def incomplete(document: Document) -> Iterator[Finding]:
     if not document["complete"]:
         missing = [step["name"] for step in document["steps"] if step["state"] in ("left out", "cut")]
         yield Finding(
-            "incomplete", NOTE, "report", "This report was ended before all was measured.",
-            "Run thalweg report again, and let it come to its end.", (f"not measured: {', '.join(missing) or 'nothing'}",),
-        )  # fmt: skip
+            "incomplete",
+            NOTE,
+            "report",
+            "This report was ended before all was measured.",
+            "Run thalweg report again, and let it come to its end.",
+            (f"not measured: {', '.join(missing) or 'nothing'}",),
+        )
 
 
 RULES: tuple[Rule, ...] = (wrong_bytes, failed, oversubscribed, stolen, spread, costs_differ, incomplete)

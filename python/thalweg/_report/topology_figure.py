@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topology of a report, drawn: what `thalweg topo --svg` drew when it was measured; else packages with what hangs off them."""
+"""The topology of a report, drawn: by `thalweg topo --svg` when it was measured; else packages with what hangs off them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _columns(graph: Graph) -> list[tuple[Node, list[Node]]]:
         return len(path) if path is not None else 1 << 30
 
     packages = _packages(graph)
-    nearest = {node["id"]: min(packages, key=lambda p: distance(node, p))["id"] for node in graph.of_kind(*SHOWN)} if packages else {}
+    nearest = (
+        {node["id"]: min(packages, key=lambda p: distance(node, p))["id"] for node in graph.of_kind(*SHOWN)} if packages else {}
+    )
     return [(package, [n for n in graph.of_kind(*SHOWN) if nearest[n["id"]] == package["id"]]) for package in packages]
 
 
@@ -66,7 +68,9 @@ def _draw(graph: Graph) -> Markup:
             _box(axes, (left, 0), str(package.get("name") or package["id"])[:30], figures.SERIES[0])
             for row, child in enumerate(children, 1):
                 place = places[child["id"]] = (left + 0.35, -ROW * row)
-                axes.plot([left + 0.15, left + 0.15, place[0]], [-HEIGHT / 2, place[1], place[1]], color=figures.GREY, linewidth=1)
+                axes.plot(
+                    [left + 0.15, left + 0.15, place[0]], [-HEIGHT / 2, place[1], place[1]], color=figures.GREY, linewidth=1
+                )
                 _box(axes, place, _label(graph, package, child), COLOURS.get(child["kind"].lower(), figures.GREY))
         _joints(axes, graph, places)
     return figures.svg(figure, "topology")
@@ -83,7 +87,9 @@ def _box(axes: Any, place: Place, text: str, colour: str) -> None:
     """A box whose left side's middle is there."""
     corner = (place[0], place[1] - HEIGHT / 2)
     axes.add_patch(
-        patches.FancyBboxPatch(corner, WIDTH, HEIGHT, boxstyle="round,pad=0,rounding_size=0.08", facecolor="none", edgecolor=colour, linewidth=1.4)
+        patches.FancyBboxPatch(
+            corner, WIDTH, HEIGHT, boxstyle="round,pad=0,rounding_size=0.08", facecolor="none", edgecolor=colour, linewidth=1.4
+        )
     )
     axes.text(place[0] + WIDTH / 2, place[1], text, ha="center", va="center")
 
@@ -103,14 +109,28 @@ def _joints(axes: Any, graph: Graph, places: dict[Any, Place]) -> None:
         side = WIDTH if here[0] == there[0] else 0  # within a column around its right side, else from right to left
         broken = bool(down[one, other])
         axes.annotate(
-            "", (there[0] + side, there[1]), (here[0] + WIDTH, here[1]), zorder=0,
+            "",
+            (there[0] + side, there[1]),
+            (here[0] + WIDTH, here[1]),
+            zorder=0,
             arrowprops={
-                "arrowstyle": "-", "linewidth": 0.7 + 0.25 * count, "linestyle": "--" if broken else "-", "shrinkA": 0, "shrinkB": 0,
+                "arrowstyle": "-",
+                "linewidth": 0.7 + 0.25 * count,
+                "linestyle": "--" if broken else "-",
+                "shrinkA": 0,
+                "shrinkB": 0,
                 "color": figures.SERIES[1] if broken else figures.GREY if one in packages else figures.SERIES[4],
                 "connectionstyle": f"arc3,rad={0.45 if side else 0}",
             },
-        )  # fmt: skip
+        )
         if broken:
             middle = ((here[0] + WIDTH + there[0] + side) / 2 + (0.35 if side else 0), (here[1] + there[1]) / 2)
             text = f"{down[one, other]} of {count} down"
-            axes.text(*middle, text, fontsize=8.5, ha="center", va="center", bbox={"facecolor": figures.PAPER, "edgecolor": "none", "pad": 1.5})
+            axes.text(
+                *middle,
+                text,
+                fontsize=8.5,
+                ha="center",
+                va="center",
+                bbox={"facecolor": figures.PAPER, "edgecolor": "none", "pad": 1.5},
+            )
