@@ -191,7 +191,9 @@ def browse(tmp_path, file, *options):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    asked = [line for line in log.read_text().splitlines() if '"initiator":"' in line and '"initiator":"not an origin"' not in line]
+    asked = [
+        line for line in log.read_text().splitlines() if '"initiator":"' in line and '"initiator":"not an origin"' not in line
+    ]
     return done, re.findall(r'"url":"((?:https?|wss?)://[^"]+)"', "\n".join(asked))
 
 

@@ -71,7 +71,7 @@ def svg(figure: Any, name: str) -> Markup:
 
 
 def curves(name: str, title: str, unit: str, form: str, all_curves: Sequence[Curve], marks: Mapping[int, str]) -> Markup | None:
-    """Logarithmic both ways. `marks`: sizes at which something changes, with what it changes to. None of less than two points."""
+    """Logarithmic both ways. `marks`: sizes at which something changes, with what to. None of fewer points than two."""
     drawn = [curve for curve in all_curves if curve.points]
     if not any(len(curve.points) > 1 for curve in drawn if not curve.floor):
         return None

@@ -150,8 +150,8 @@ def nvlink(document: Document) -> Iterator[Finding]:
         about, where = "links", "between " + ", ".join(down)
     numbers = [f"{' and '.join(map(_name, sorted(p)))}: {rate(v)}, alike: {rate(s)}" for p, (v, s) in list(slow.items())[:8]]
     numbers += [f"NVLink down: {ends} ({many})" for ends, many in down.items()]
-    count = sum(down.values())
-    joined = "A link is slow or missing" if not down else "An NVLink is down" if count == 1 else f"{count} NVLinks are down"
+    dead = sum(down.values())
+    joined = "A link is slow or missing" if not down else "An NVLink is down" if dead == 1 else f"{dead} NVLinks are down"
     yield Finding(
         "nvlink",
         FAULT,
