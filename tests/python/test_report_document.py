@@ -89,14 +89,16 @@ def mutated(value, chosen):
 
 
 def test_what_is_accepted_can_be_used():
-    """A thousand reports with something odd in them: refused by name, or all that reads them works."""
+    """Hundreds of reports with something odd in them: refused by name, or all that reads them works."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     from thalweg._report import parts, peaks, quantities
 
     chosen = random.Random(19)
     good, accepted = report("nvlink_down"), 0
-    for _ in range(1000):
+    for step in good["steps"]:
+        step["rows"] = step["rows"][:: len(step["rows"]) // 8 + 1]  # a few of each: checking takes most of the time
+    for _ in range(400):
         try:
             content = document.parse(json.dumps(mutated(good, chosen)), "file")
         except document.BadReport:
@@ -107,7 +109,7 @@ def test_what_is_accepted_can_be_used():
         peaks.peak_table(content)
         for name in ("memory", "tiers", "links", "triggers", "daxpy", "overlap"):
             list(parts.BUILDERS[name](content))
-    assert 50 < accepted < 950
+    assert 20 < accepted < 380
 
 
 def test_a_report_is_written_whole_and_reads_back(tmp_path):

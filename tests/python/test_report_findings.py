@@ -15,7 +15,7 @@ for needed in ("typer", "jsonschema", "jinja2", "matplotlib"):
 from report_fixtures import EXPECTED, FOLDER, HEALTHY, report  # noqa: E402
 from thalweg._report import findings, readings, rules_gpu, rules_host, rules_run, units  # noqa: E402
 
-MEASURED = {"bytes_per_s", "bandwidth_GBps", "rate_Mps", "ns", "ns_99", "per_s"}
+MEASURED = {"bytes_per_s", "bandwidth_GBps", "rate_Mps", "ns", "p99_ns", "host_adds_per_s", "device_adds_per_s"}
 
 
 def found(document):
@@ -53,7 +53,7 @@ def with_noise(document, part, random_numbers):
         for row in step["rows"]:
             factor = 1 + random_numbers.uniform(-part, part)
             for name in MEASURED & set(row):
-                row[name] = row[name] / factor if name.startswith("ns") else row[name] * factor
+                row[name] = row[name] / factor if name.endswith("ns") else row[name] * factor
             for name in row.get("latency_us", {}):
                 row["latency_us"][name] *= 1 + random_numbers.uniform(-part, part)
             for name in row.get("figures", {}):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from . import figures, findings, page, parts, quantities, readings, units
+from . import figures, findings, page, parts_host, quantities, readings, shapes, units
 from .content import Figure, Part
 from .document import Document
 from .figures import Curve
@@ -65,8 +65,8 @@ def _curves(first: Document, second: Document) -> list[Part]:
     """Messages of both, over each transport."""
     found: list[Part] = []
     names = (label(first), label(second))
-    for transport, name in parts.TRANSPORTS.items():
-        for kind, unit, form, value in parts.KINDS:
+    for transport, name in parts_host.TRANSPORTS.items():
+        for kind, unit, form, value in shapes.KINDS:
             drawn = [
                 Curve(f"{'AB'[number]}: {one}", readings.curve(document, f"tag_{kind}", value, transport=transport))
                 for number, (one, document) in enumerate(zip(names, (first, second), strict=True))

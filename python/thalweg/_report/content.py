@@ -62,19 +62,23 @@ def matrix(
     show: Callable[[float], str],
     *,
     less_is_better: bool = False,
+    compare_diagonal: bool = True,
 ) -> Table | None:
     """A heat map with its numbers; None without any. Keys are (row, column); rows come in their order, columns in that of
-    rows as far as they are those."""
+    rows as far as they are those. `compare_diagonal`: whether what is from a place to itself has a colour, too."""
     if not values:
         return None
     rows, columns = (list(dict.fromkeys(key[part] for key in values)) for part in (0, 1))
     columns.sort(key=lambda name: rows.index(name) if name in rows else len(rows))
-    low, high = min(values.values()), max(values.values())
+    compared = [value for key, value in values.items() if compare_diagonal or key[0] != key[1]]
+    low, high = min(compared, default=0.0), max(compared, default=0.0)
 
     def cell(key: tuple[str, str]) -> Cell:
         if key not in values:
             return Cell("–" if key[0] != key[1] else "")
         value = values[key]
+        if key[0] == key[1] and not compare_diagonal:
+            return Cell(show(value))
         return Cell(show(value), *_colours(_place(value, low, high, less_is_better)))
 
     return Table(title, columns, [(row, [cell((row, column)) for column in columns]) for row in rows], corner)

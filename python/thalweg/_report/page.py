@@ -79,17 +79,19 @@ def _section(document: Document, one: Section, steps: list[dict], measured: list
     if numbers and not shown and len(numbers.rows) <= FEW:
         shown, numbers = [numbers], None
     missing = [(step["name"], step.get("why", "no reason given")) for step in steps if step["state"] != "done"]
-    missing += [
-        (row["test"], row["unavailable"])
-        for step in steps
-        if step["state"] == "done"
-        for row in step["rows"]
-        if "unavailable" in row
-    ]
+    missing += _unavailable([row for step in steps if step["state"] == "done" for row in step["rows"] if "unavailable" in row])
     if one.name == "topology" and not shown:
         missing.append(("topology", document.get("topology_why", "not in this report")))
     nothing = "" if shown or numbers or missing else "Nothing here to measure: the machine has no GPU that could be used."
     return {"one": one, "parts": shown, "numbers": numbers, "missing": list(dict.fromkeys(missing)), "nothing": nothing}
+
+
+def _unavailable(rows: list[dict]) -> list[tuple[str, str]]:
+    """What was not measured, once for each reason: the first of them, and how many there are."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        names.setdefault(row["unavailable"], []).append(quantities.name_of(row))
+    return [(those[0] + (f", and {len(those) - 1} more" if those[1:] else ""), why) for why, those in names.items()]
 
 
 def page(document: Document) -> str:

@@ -53,7 +53,7 @@ def peaks(document: Document) -> list[Peak]:
     """Of all paths that the library was measured on."""
     shared = [_best(document, test, transport="shm") for test in ("tag_bw", "put_bw", "tag_lat", "put_lat")]
     copied = [_best(document, test) for test in ("memcpy", "memcpy_other", "readv")]
-    tcp = [_best(document, "raw_tcp"), _best(document, "sockets", kind="tcp")]
+    tcp = [_best(document, "raw_tcp"), _best(document, "sockets", transport="tcp")]
     found = [
         Peak("shared memory, one core", None, _most(*copied), _most(*shared)),
         Peak("TCP within the machine", None, _most(*tcp), _best(document, "tag_bw", transport="tcp")),
@@ -61,7 +61,7 @@ def peaks(document: Document) -> list[Peak]:
     graph, raw = Graph(document), readings.copies(document)
     reached: dict[tuple[str, str], float] = {}
     for row in readings.rows(document, "tag_bw"):
-        ends = tuple(row.get("memory", []))
+        ends = tuple(readings.memories(row))
         value = readings.bandwidth_of(row)
         if value and len(ends) == 2 and any(map(readings.is_device, ends)):
             reached[ends[0], ends[1]] = max(reached.get((ends[0], ends[1]), 0.0), value)

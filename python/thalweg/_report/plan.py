@@ -16,6 +16,9 @@ SHORTEST, LONGEST = 0.01, 0.5  # seconds of one size: below, medians of messages
 WINDOW = "16"  # each message has a buffer of its own
 
 
+FILL = {"16M": 0.08, "64M": 0.25}  # seconds to fill and verify a copy
+
+
 @dataclasses.dataclass(frozen=True)
 class Step:
     """One run of a program. `fixed`: its seconds beside those of its sizes; `sizes`: how often --seconds is spent."""
@@ -56,17 +59,17 @@ def steps(machine: Machine, quick: bool) -> list[Step]:
         *(_path(test, transport, bandwidth) for test, transport in _bandwidths(quick)),
         Step("routes", "paths", (), 3, 0, 2, module="thalweg._report.routes"),
         Step("memory", "memory", ("memory",), 1 + 0.5 * machine.nodes**2, 4 * machine.nodes**2),
-        Step("tiers", "tiers", ("tiers",), 3, 18),
-        Step("sockets", "sockets", ("sockets",), 0.8, 16, 2),
+        Step("tiers", "tiers", ("tiers",), 4, 26),
+        Step("sockets", "sockets", ("sockets",), 0.8, 14, 2),
         *_of_devices(machine.devices, quick),
         *_triggers(machine.devices, quick),
         Step("daxpy", "daxpy", ("daxpy", "--transport", "shm", "--peer-memory", "host"), 1, 3, 2),
         Step("atomic_lat", "atomics", ("atomic_lat", "--transport", "shm"), 0.6, 2, 2),
-        Step("atomics", "atomics", ("atomics",), 1, 4, 2),
-        Step("pages", "pages", ("pages",), 1, 8, 2),
+        Step("atomics", "atomics", ("atomics",), 1.5, 2 + 4 * len(machine.devices), 2),
+        Step("pages", "pages", ("pages",), 3, 11, 2),
         Step("overlap", "overlap", ("overlap", "--transport", "shm", "--size", "64K,1M" if quick else "64K,1M,8M"), 2, 24, 3),
         *_collectives(machine, collective, quick),
-        Step("collaborate", "collaborate", ("collaborate",), 3, 12, 2),
+        Step("collaborate", "collaborate", ("collaborate",), 6, 6, 2),
     ]
     return whole
 
@@ -90,8 +93,10 @@ def _of_devices(devices: tuple[str, ...], quick: bool) -> list[Step]:
     """Matrices of all of them, and messages of the library between host and the first, and the first and each other."""
     if not devices:
         return []
-    pairs = len(devices) * (len(devices) + 1)
-    found = [Step("copies", "copies", ("copies",), 3 + 0.2 * pairs, 4 * pairs)]
+    count = len(devices)
+    measured = 11 * count + 6 * count * (count - 1)  # each at two sizes; filling and verifying the large ones takes longest
+    large = "16M" if quick or count > 2 else "64M"
+    found = [Step("copies", "copies", ("copies", "--size", f"8,{large}"), 3 + FILL[large] * measured, 2 * measured)]
     ends = [("pinned", devices[0]), (devices[0], "pinned"), *((devices[0], other) for other in devices[1:])]
     sizes = "8,64K,1M,64M" if not quick else "8,16M"
     for (here, there), test in itertools.product(ends, ("tag_lat", "tag_bw")):
@@ -111,7 +116,7 @@ def _triggers(devices: tuple[str, ...], quick: bool) -> list[Step]:
     """What starts an operation: the host, a queue, a captured graph, a kernel."""
     real = [device for device in devices if device.startswith("cuda")]
     ends = ("--memory", real[0], "--peer-memory", real[-1]) if real else ()
-    found = [Step("flags", "triggers", ("flags",), 1, 6, 2)]
+    found = [Step("flags", "triggers", ("flags",), 1, 5 * max(1, len(real)), 2)]
     for trigger in ("host", "kernel") if quick else ("host", "queue", "graph", "kernel"):
         arguments = ("signal_lat", "--trigger", trigger, "--transport", "shm", *ends)
         found.append(Step(f"signal_lat {trigger}", "triggers", arguments, 0.8, 1, 2))

@@ -17,7 +17,7 @@ _SHOW: dict[str, Callable[[float], str]] = {
     "/s": lambda value: f"{units.number(value / 1e6)} M/s",
     "": units.number,
 }
-_NOT_NAMES = {"test", "unavailable", "size", "bytes", "route", "verified", "fresh", "iterations", "threads"}
+_NOT_NAMES = {"test", "unavailable", "size", "bytes", "route", "verified", "fresh", "iterations", "threads", "filesystem"}
 _NOT_MEASURED = {"size", "bytes", "cpu_node", "memory_node", "threads", "iterations", "rate_Mps"}
 
 
@@ -61,6 +61,8 @@ def name_of(row: Row) -> str:
             words.append(f"{key} {value}")
         elif key in ("cpu_node", "memory_node"):
             words.append(f"{key.replace('_', ' ')} {value}")
+        elif key == "page_bytes":
+            words.append(f"pages of {human_size(int(value))}")
         elif isinstance(value, str) and key not in _NOT_NAMES:
             words.append(value)
         elif key == "memory" and value and set(value) - {"plain"}:
@@ -81,12 +83,14 @@ def _measured(row: Row) -> Iterator[tuple[str, float, str, bool]]:
     for key, value in row.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or key in _NOT_MEASURED:
             continue
-        if key in ("ns", "ns_99"):
+        if key in ("ns", "p99_ns", "ns_99"):
             yield ("" if key == "ns" else "99th percentile"), value, "ns", True
         elif key.endswith("_ns"):
             yield key.removesuffix("_ns").replace("_", " "), value, "ns", True
-        elif key == "bytes_per_s":
-            yield "", value, "bytes/s", False
+        elif key.endswith("bytes_per_s"):
+            yield key.removesuffix("bytes_per_s").strip("_"), value, "bytes/s", False
+        elif key.endswith("_percent"):
+            yield key.removesuffix("_percent").replace("_", " "), value, "%", False
         elif key.endswith("per_s"):
             yield key.removesuffix("per_s").strip("_").replace("_", " "), value, "/s", False
     for key, value in (row.get("figures") or {}).items():

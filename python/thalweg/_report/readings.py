@@ -12,6 +12,7 @@ from .document import Document, Row
 
 _DEVICE = re.compile(r"[a-z_]+:\d+")
 LARGE = 1 << 20  # bytes from which on a copy says what a link carries
+SMALL = 4096  # and up to which it says how long a link takes
 _ORDINARY = ("ordinary", "plain", "pageable")
 
 
@@ -63,9 +64,15 @@ def latency_of(row: Row) -> float | None:
     return row["latency_us"]["p50"] * 1e3 if row.get("latency_us", {}).get("p50") else None
 
 
+def memories(row: Row) -> list[str]:
+    """Of both sides' buffers, as messages have them."""
+    found = row.get("memory", [])
+    return found if isinstance(found, list) else []
+
+
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """What a cell of a matrix of copies is."""
+    """What a cell of a matrix of copies is. Host memory is "pinned" or "ordinary"."""
 
     source: str
     target: str
@@ -73,26 +80,45 @@ class Copy:
     direction: str = "one"
 
 
+def _copy_of(row: Row) -> Copy | None:
+    """None: a row that lacks an end."""
+    if not isinstance(row.get("from"), str) or not isinstance(row.get("to"), str):
+        return None
+    host = row["memory"] if isinstance(row.get("memory"), str) else "pinned"
+    source, target = (host if end == "host" else end for end in (row["from"], row["to"]))
+    return Copy(source, target, row.get("by", "engine"), row.get("direction", "one"))
+
+
 def copies(document: Document) -> dict[Copy, float]:
-    """Bytes a second of the largest copy of each kind."""
+    """Bytes a second of the largest copy of each kind; both ways at once in either order."""
     largest: dict[Copy, tuple[int, float]] = {}
     for row in rows(document, "copies"):
-        value = bandwidth_of(row)
-        if value and size_of(row) >= LARGE and "from" in row and "to" in row:
-            key = Copy(row["from"], row["to"], row.get("by", "engine"), row.get("direction", "one"))
-            largest[key] = max(largest.get(key, (0, 0.0)), (size_of(row), value))
-    return {key: value for key, (_, value) in largest.items()}
+        value, copy = bandwidth_of(row), _copy_of(row)
+        if value and copy and size_of(row) >= LARGE:
+            largest[copy] = max(largest.get(copy, (0, 0.0)), (size_of(row), value))
+    both = {Copy(c.target, c.source, c.by, c.direction): value for c, value in largest.items() if c.direction == "both"}
+    return {copy: value for copy, (_, value) in {**both, **largest}.items()}
 
 
 def copy_latencies(document: Document) -> dict[Copy, float]:
     """Nanoseconds of the smallest copy of each kind."""
     smallest: dict[Copy, tuple[int, float]] = {}
-    for row in rows(document, "copies"):
-        value = latency_of(row)
-        if value and "from" in row and "to" in row and row.get("direction", "one") == "one":
-            key = Copy(row["from"], row["to"], row.get("by", "engine"))
-            smallest[key] = min(smallest.get(key, (1 << 62, 0.0)), (size_of(row), value))
-    return {key: value for key, (size, value) in smallest.items() if size <= 4096}
+    for row in rows(document, "copies", direction="one"):
+        value, copy = latency_of(row), _copy_of(row)
+        if value and copy and size_of(row) <= SMALL:
+            smallest[copy] = min(smallest.get(copy, (SMALL + 1, 0.0)), (size_of(row), value))
+    return {copy: value for copy, (_, value) in smallest.items()}
+
+
+def unreached(document: Document) -> set[tuple[str, str]]:
+    """Pairs of devices that do not reach each other's memory, as the library and the copies say."""
+    pairs = {(row["from"], row["to"]) for row in rows(document, "copies", p2p=False) if _copy_of(row)}
+    for device in document.get("info", {}).get("devices", []):
+        for text in device.get("reaches", []):
+            other, _, how = text.partition(" ")
+            if how.startswith("not at all"):
+                pairs.add((device["name"], other))
+    return pairs
 
 
 def numa(document: Document, operation: str = "triad") -> dict[tuple[int, int], float]:
@@ -116,33 +142,36 @@ def tier_copies(document: Document) -> dict[tuple[str, str], float]:
     return found
 
 
+def tier_streams(document: Document) -> dict[tuple[str, str], float]:
+    """(tier, operation): bytes a second, of operations within a tier."""
+    found = {}
+    for row in rows(document, "tiers"):
+        value = bandwidth_of(row)
+        if value and "tier" in row:
+            found[row["tier"], row.get("operation", "")] = value
+    return found
+
+
 def small_writes(document: Document) -> list[tuple[str, str, int, float, float | None]]:
     """(tier, operation, bytes, median ns, 99th percentile ns) of writes that wait until they are kept."""
     found = []
     for row in rows(document, "tiers"):
-        if row.get("ns"):
-            found.append(
-                (row.get("to") or row.get("from", ""), row.get("operation", ""), size_of(row), row["ns"], row.get("ns_99"))
-            )
+        if row.get("ns") and "tier" in row:
+            found.append((row["tier"], row.get("operation", ""), size_of(row), row["ns"], row.get("p99_ns", row.get("ns_99"))))
     return found
 
 
 def message_latency(document: Document, test: str, transport: str, size: int) -> float | None:
     """Nanoseconds, between host memories."""
     for row in rows(document, test, transport=transport, size=size):
-        if not any(is_device(memory) for memory in row.get("memory", [])):
+        if not any(is_device(memory) for memory in memories(row)):
             return latency_of(row)
     return None
 
 
-def socket_latency(document: Document, kind: str) -> float | None:
-    """Nanoseconds of the smallest message over sockets of a kind: unix, tcp."""
-    found = []
-    for row in rows(document, "sockets"):
-        names = " ".join(str(value) for name, value in row.items() if isinstance(value, str) and name not in ("test", "route"))
-        value = latency_of(row)
-        if value and kind in names.lower():
-            found.append((size_of(row), value))
+def socket_latency(document: Document, transport: str) -> float | None:
+    """Nanoseconds of the smallest message over sockets: unix, tcp."""
+    found = [(size_of(row), value) for row in rows(document, "sockets", transport=transport) if (value := latency_of(row))]
     return min(found)[1] if found else None
 
 
@@ -163,11 +192,6 @@ def gpu_facts(document: Document, device: str) -> dict:
     if not wanted and device.startswith("cuda:"):
         return next((gpu for gpu in document.get("gpus", []) if f"cuda:{gpu['index']}" == device), {})
     return {}
-
-
-def others(value: str, all_values: Iterable[str]) -> list[str]:
-    """All but one."""
-    return [one for one in all_values if one != value]
 
 
 def median(values: Iterable[float]) -> float | None:
@@ -196,6 +220,6 @@ def curve(document: Document, test: str, value: Callable[[Row], float | None], *
     found = {}
     for row in rows(document, test, **fields):
         one = value(row)
-        if one and ("memory" in fields or not any(is_device(memory) for memory in row.get("memory", []))):
+        if one and ("memory" in fields or not any(is_device(memory) for memory in memories(row))):
             found[size_of(row)] = one
     return sorted(found.items())

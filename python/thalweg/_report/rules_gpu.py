@@ -62,20 +62,9 @@ def gpu_link(document: Document) -> Iterator[Finding]:
         )
 
 
-def _no_access(document: Document) -> set[tuple[str, str]]:
-    """Pairs of devices that do not reach each other's memory."""
-    pairs = set()
-    for device in document.get("info", {}).get("devices", []):
-        for text in device.get("reaches", []):
-            other, _, how = text.partition(" ")
-            if how.startswith("not at all"):
-                pairs.add((device["name"], other))
-    return pairs
-
-
 def peer_to_peer(document: Document) -> Iterator[Finding]:
     """GPUs whose copies to each other go through the host."""
-    if pairs := _no_access(document):
+    if pairs := readings.unreached(document):
         count = len({frozenset(pair) for pair in pairs})
         values = [v for c, v in readings.copies(document).items() if (c.source, c.target) in pairs and c.direction == "one"]
         names = ", ".join(sorted({f"{_name(min(pair))} and {_name(max(pair))}" for pair in pairs})[:8])
@@ -107,7 +96,7 @@ def _joined(graph: Graph, one: str, other: str) -> object:
 
 def _slow_pairs(document: Document) -> dict[frozenset[str], tuple[float, float]]:
     """Pairs of GPUs that are slower than others which are joined alike: (theirs, the others' median)."""
-    graph, denied = Graph(document), _no_access(document)
+    graph, denied = Graph(document), readings.unreached(document)
     values: dict[frozenset[str], float] = {}
     for copy, value in readings.copies(document).items():
         pair = frozenset((copy.source, copy.target))

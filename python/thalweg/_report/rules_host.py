@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from . import readings
 from .document import Document
 from .findings import FAULT, WARNING, Finding, Rule, threshold
+from .rules_run import is_disturbed
 from .units import human_size, part_of, rate, time, times
 
 
@@ -122,11 +123,15 @@ def tmpfs_slow(document: Document) -> Iterator[Finding]:
 
 def disk_slow(document: Document) -> Iterator[Finding]:
     """Small writes that wait for a disk longer than a solid state one takes."""
-    slow = [
-        (ns, tier, operation, size)
-        for tier, operation, size, ns, _ in readings.small_writes(document)
-        if ns > threshold("sync_write_ns")
-    ]
+    slow = (
+        []
+        if is_disturbed(document)
+        else [
+            (ns, tier, operation, size)
+            for tier, operation, size, ns, _ in readings.small_writes(document)
+            if ns > threshold("sync_write_ns")
+        ]
+    )
     if slow:
         ns, tier, operation, size = max(slow)
         yield Finding(
@@ -142,6 +147,8 @@ def disk_slow(document: Document) -> Iterator[Finding]:
 
 def loopback_slow(document: Document) -> Iterator[Finding]:
     """TCP on one machine that is far slower than a unix socket: rules of a firewall."""
+    if is_disturbed(document):
+        return
     tcp, unix = readings.socket_latency(document, "tcp"), readings.socket_latency(document, "unix")
     if tcp and unix and tcp > threshold("loopback") * unix:
         yield Finding(
