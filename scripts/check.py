@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make check: format, types, lint, sanitizers, hostile peers, fuzzing, other compilers and processors, in parts of at most 1 h.
+"""make check: format, types, lint, sanitizers, hostile peers, fuzzing, other compilers and processors, pages; at most 1 h each.
 
 usage: scripts/check.py [--resume] [PART ...]     all parts without arguments, except programs (make check-programs)
 Each part runs even if one before it failed, and its result goes into tests/check.json at once: passed, failed or skipped,
@@ -243,6 +243,13 @@ def check_wheel(steps: Steps) -> None:
     steps.notes.append(output.strip().splitlines()[-1])
 
 
+def check_page(steps: Steps) -> None:
+    """Pages of thalweg report in a browser; all else of it is in make test. Needs the package in .venv (make build)."""
+    tool("chromium", "chromium-browser", "google-chrome", package="chromium")
+    output = steps.run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/test_report_page.py")
+    steps.notes.append(output.strip().splitlines()[-1])
+
+
 def check_programs(steps: Steps) -> None:
     """What needs other people's programs: an MPI beside Thalweg, and MPIs, OpenSHMEM, UCXX and others on its libucp."""
     tool("mpirun", package="openmpi-bin libopenmpi-dev")
@@ -267,6 +274,7 @@ PARTS: dict[str, Callable[[Steps], None]] = {
     "clang": check_clang,
     "aarch64": check_aarch64,
     "wheel": check_wheel,
+    "page": check_page,
     "programs": check_programs,
 }
 APART = {"programs"}  # by name only

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: system packages (as root, with apt), and .venv with its Python packages.
 # As another user it only checks, and says what to install. What is optional and absent is reported.
-# usage: scripts/setup.sh [check|programs|cuda]   check: also what `make check` needs (clang; aarch64's compiler, libraries and qemu)
+# usage: scripts/setup.sh [check|programs|cuda]   check: also what `make check` needs (clang, chromium, aarch64's compiler and qemu)
 #                                                 programs: also other people's programs for `make check-programs` (hpcc)
 #                                                 cuda: also nvcc, into .venv (optional: it compiles the CUDA kernels)
 set -euo pipefail
@@ -12,7 +12,7 @@ needed=(g++ cmake ninja-build make pkg-config libssl-dev libgtest-dev libgmock-d
 optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git)
 optional+=(openmpi-bin libopenmpi-dev ucx-utils) # programs of UCX's users, a few of which `make test` runs on adapters/ucp
 optional+=(slurm-wlm munge) # srun, under which a test starts a world
-[ "${1:-}" = check ] && optional+=(clang libclang-rt-dev clang-tidy g++-aarch64-linux-gnu qemu-user-static)
+[ "${1:-}" = check ] && optional+=(clang libclang-rt-dev clang-tidy g++-aarch64-linux-gnu qemu-user-static chromium)
 foreign=(libssl-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64) # what aarch64 links to, from Debian's packages
 [ "${1:-}" = check ] && [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ] && optional+=("${foreign[@]}")
 [ "${1:-}" = programs ] && optional+=(hpcc)
