@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import signal
 import stat
 import subprocess
@@ -187,26 +188,34 @@ def test_the_route_is_the_one_that_explain_names():
     assert routes.chosen("* put_mapped      20 ns  stores\n") == "put_mapped" and routes.chosen("nothing") == ""
 
 
-def test_topology_is_asked_from_the_command(monkeypatch):
-    def answer(command, **_):
-        return subprocess.CompletedProcess(
-            command, 0, json.dumps({"format": "thalweg topology 1", "nodes": [], "links": []}), ""
-        )
+def test_topology_is_asked_and_drawn_by_the_command(monkeypatch):
+    graph = report("healthy_box")["topology"]
 
-    monkeypatch.setattr(topology.subprocess, "run", answer)
-    assert topology.ask()[0]["format"] == "thalweg topology 1"
-    monkeypatch.setattr(
-        topology.subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, 2, "", "No such command 'topo'.")
-    )
-    with pytest.raises(topology.NoTopology, match="not available in this build"):
-        topology.ask()
+    def topo(command, env=None, cwd=None, **_):
+        if "--json" in command:
+            return subprocess.CompletedProcess(command, 0, json.dumps(graph), "")
+        assert json.loads(pathlib.Path(cwd, env["THALWEG_TOPOLOGY"]).read_text()) == {**graph, "name": "box"}
+        pathlib.Path(cwd, command[-1]).write_text("<svg/>")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(topology.subprocess, "run", topo)
+    assert topology.ask() == graph and topology.draw(graph, "box") == "<svg/>"
+    for code, text, words in ((2, "No such command 'topo'.", "not available in this build"), (1, "line 3: wrong", "line 3")):
+        monkeypatch.setattr(
+            topology.subprocess, "run", lambda c, code=code, said=text, **_: subprocess.CompletedProcess(c, code, "", said)
+        )
+        for call in (topology.ask, lambda: topology.draw(graph, "box")):
+            with pytest.raises(topology.NoTopology, match=words):
+                call()
 
 
 def test_the_graph_knows_what_is_behind_the_other_socket():
     graph = topology.Graph(report("far_from_nic"))
     (nic,) = graph.of_kind("nic")
-    far = {node["name"]: any(map(topology.between_sockets, graph.path(node, nic))) for node in graph.of_kind("gpu")}
+    far = {graph.device(gpu): any(map(topology.between_sockets, graph.path(gpu, nic))) for gpu in graph.of_kind("gpu")}
     assert far == {"cuda:0": False, "cuda:1": False, "cuda:2": True, "cuda:3": True}
+    assert graph.pcie("gpu:0")["lanes"] == 16 and graph.gpu("cuda:2") == "gpu:2"
+    assert len(topology.Graph(report("nvlink_down")).nvlinks("gpu:1", "gpu:2")) == 6
     assert topology.Graph({}).gpu("cuda:0") is None
 
 
@@ -229,6 +238,14 @@ def test_what_makes_no_sense_is_refused_at_once(tmp_path, monkeypatch, arguments
     result = runner.invoke(app, ["report", *arguments])
     assert result.exit_code == 1 and words in " ".join(result.output.split()), result.output
     assert time.monotonic() - start < 20 and not list(tmp_path.glob("*.json"))
+
+
+def test_what_the_page_is_made_with_is_asked_for_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    result = runner.invoke(app, ["report", "--quick"])
+    assert result.exit_code == 1 and "pip install 'thalweg[report]'" in result.output and not list(tmp_path.iterdir())
+    assert runner.invoke(app, ["report", "--help"]).exit_code == 0
 
 
 def test_a_page_of_saved_numbers_and_of_two(tmp_path):

@@ -109,6 +109,10 @@ def test_a_machine_with_one_gpu_has_its_link_judged_by_the_driver():
     assert found(document) == []
     document["gpus"][0]["pcie_width"] = 4
     assert found(document) == [("gpu_link", "cuda:0")]
+    document["gpus"] = []
+    assert found(document) == []
+    next(link for link in document["topology"]["links"] if link["from"] == "gpu:0")["lanes"] = 8
+    assert found(document) == [("gpu_link", "cuda:0")]
 
 
 def test_devices_are_known_by_their_uuid():

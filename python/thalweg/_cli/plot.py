@@ -90,7 +90,8 @@ def axis(axes, title: str, unit: str, form: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(FixedLocator([size for size in (8 << (3 * i) for i in range(9)) if low <= size <= high]))
+    sizes = [size for size in (8 << (3 * i) for i in range(10)) if low <= size <= high]
+    axes.xaxis.set_major_locator(FixedLocator(sizes if len(sizes) <= 8 else sizes[::2]))  # more have no room
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: human_size(int(x))))
     bottom, top = axes.get_ylim()

@@ -40,14 +40,12 @@ class Collector:
 
     def _add_topology(self) -> None:
         try:
-            graph, drawing = topology.ask()
+            graph = topology.ask()
             parse(text_of({**self._document, "topology": graph}), "thalweg topo")
         except (topology.NoTopology, ValueError) as error:
             self._document["topology_why"] = str(error)
             return
         self._document["topology"] = graph
-        if drawing:
-            self._document["topology_svg"] = drawing
 
     def finish(self) -> None:
         """What is known when all is measured, or as much of it as there was time for."""

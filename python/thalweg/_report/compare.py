@@ -34,7 +34,9 @@ class Pair:
 
     @property
     def ratio(self) -> str:
-        """2.1 times better."""
+        """2.1 × better."""
+        if abs(self.gain - 1) < 0.005:
+            return "the same"
         if self.gain >= 1:
             return f"{units.number(self.gain)} × better" if self.verdict else f"+{units.number(100 * (self.gain - 1))} %"
         return f"{units.number(1 / self.gain)} × worse" if self.verdict else f"−{units.number(100 * (1 - self.gain))} %"

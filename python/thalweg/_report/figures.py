@@ -30,10 +30,8 @@ _VARIABLES = {
     "#dddddd": "--grid",
     "#eeeeee": "--grid-faint",
     "#000000": "--ink",
-    "#ffffff": "--paper",
 }
 SERIES = list(_VARIABLES)[:6]
-PAPER = "#ffffff"
 MARKERS = "os^Dv*"
 GREY = plot.GREY
 STYLES = ("--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))

@@ -78,7 +78,8 @@ def _step(document: Document, step: plan.Step, each: float, limit: float) -> Non
         raise
     finally:
         record["seconds"] = round(time.monotonic() - start, 2)
-        if record["seconds"] >= SHORTEST_LOAD:
+        # Of one that was killed, the processes that it had started are not counted as ours.
+        if record["seconds"] >= SHORTEST_LOAD and record["state"] != "cut":
             record["others"], record["stolen"] = (round(value, 3) for value in load.others())
 
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from . import findings, parts, quantities, units
 from .document import Document
 from .sections import BY_NAME, SECTIONS, Section, section
+from .topology import NoTopology
 
 FEW = 60  # rows of numbers that a section without drawings shows at once
 SEVERITIES = {findings.FAULT: "Fault", findings.WARNING: "Warning", findings.NOTE: "Note"}
@@ -74,14 +75,18 @@ def _sections(document: Document) -> list[dict[str, Any]]:
 
 def _section(document: Document, one: Section, steps: list[dict], measured: list[quantities.Quantity]) -> dict[str, Any]:
     builder = parts.BUILDERS.get(one.name)
-    shown = list(builder(document)) if builder else []
+    why_not = document.get("topology_why", "not in this report")
+    try:
+        shown = list(builder(document)) if builder else []
+    except NoTopology as error:
+        shown, why_not = [], str(error)
     numbers = parts.all_numbers(measured, one.name)
     if numbers and not shown and len(numbers.rows) <= FEW:
         shown, numbers = [numbers], None
     missing = [(step["name"], step.get("why", "no reason given")) for step in steps if step["state"] != "done"]
     missing += _unavailable([row for step in steps if step["state"] == "done" for row in step["rows"] if "unavailable" in row])
     if one.name == "topology" and not shown:
-        missing.append(("topology", document.get("topology_why", "not in this report")))
+        missing.append(("topology", why_not))
     nothing = "" if shown or numbers or missing else "Nothing here to measure: the machine has no GPU that could be used."
     return {"one": one, "parts": shown, "numbers": numbers, "missing": list(dict.fromkeys(missing)), "nothing": nothing}
 

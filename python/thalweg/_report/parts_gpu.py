@@ -11,7 +11,7 @@ from .document import Document
 from .figures import Curve
 from .readings import bandwidth_of, latency_of
 from .shapes import KINDS, bare_rate, bare_time, curve_figure
-from .topology import Graph
+from .topology import Graph, count_of, kind_of
 from .units import human_size
 
 MATRICES = (
@@ -98,10 +98,11 @@ def links(document: Document) -> Iterator[Part]:
     kinds: dict[tuple[str, str, str, str], int] = {}
     for link in graph.links:
         if link.get("bandwidth"):
-            ends = " – ".join(graph.nodes[link[end]]["kind"] for end in ("from", "to"))
-            lanes = f", x{link['lanes']}" if link.get("lanes") else ""
-            key = (ends, link["kind"] + lanes, units.rate(link["bandwidth"]), str(link.get("state", "up")))
-            kinds[key] = kinds.get(key, 0) + 1
+            ends = " – ".join(kind_of(link[end]) for end in ("from", "to"))
+            generation = f" {units.number(link['generation'])}" if link.get("generation") else ""
+            lanes = f", x{units.number(link['lanes'])}" if link.get("lanes") else ""
+            key = (ends, link["kind"] + generation + lanes, units.rate(link["bandwidth"]), str(link.get("state", "up")))
+            kinds[key] = kinds.get(key, 0) + count_of(link)
     if kinds:
         yield table(
             "Links", ["kind", "each direction", "state", "how many"], [(k[0], [*k[1:], str(n)]) for k, n in kinds.items()]

@@ -43,7 +43,7 @@ def _theoretical(graph: Graph, here: str, there: str) -> float | None:
             return sum(link.get("bandwidth", 0) for link in links) or None
         path = graph.path(ends[0], ends[1])
     else:
-        gpu, hosts = ends[0] or ends[1], graph.of_kind("package", "numa", "numa_node", "machine")
+        gpu, hosts = ends[0] or ends[1], graph.of_kind("package", "numa", "machine")
         path = min((p for host in hosts if gpu and (p := graph.path(gpu, host))), key=len, default=None)
     widths = [link["bandwidth"] for link in path or [] if link.get("bandwidth")]
     return min(widths, default=None)

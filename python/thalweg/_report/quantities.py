@@ -80,8 +80,9 @@ def _measured(row: Row) -> Iterator[tuple[str, float, str, bool]]:
             yield "99th percentile", latency["p99"] * 1e3, "ns", True
     elif row.get("bandwidth_GBps"):
         yield "", row["bandwidth_GBps"] * 1e9, "bytes/s", False
+    same = _the_same_once_more(row)
     for key, value in row.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or key in _NOT_MEASURED:
+        if key == same or isinstance(value, bool) or not isinstance(value, (int, float)) or key in _NOT_MEASURED:
             continue
         if key in ("ns", "p99_ns", "ns_99"):
             yield ("" if key == "ns" else "99th percentile"), value, "ns", True
@@ -95,6 +96,13 @@ def _measured(row: Row) -> Iterator[tuple[str, float, str, bool]]:
             yield key.removesuffix("per_s").strip("_").replace("_", " "), value, "/s", False
     for key, value in (row.get("figures") or {}).items():
         yield from _figure(key, value)
+
+
+def _the_same_once_more(row: Row) -> str:
+    """Of a row with a time and a bandwidth the one that says less: of something large its time."""
+    if "ns" not in row or "bytes_per_s" not in row:
+        return ""
+    return "bytes_per_s" if "page_bytes" in row or (row.get("bytes") or 0) <= 4096 else "ns"
 
 
 def _figure(key: str, value: float) -> Iterator[tuple[str, float, str, bool]]:

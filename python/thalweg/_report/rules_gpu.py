@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from . import readings
 from .document import Document
 from .findings import FAULT, NOTE, WARNING, Finding, Rule, threshold
-from .topology import Graph, between_sockets, is_down
+from .topology import Graph, between_sockets, count_of, is_down, kind_of
 from .units import number, part_of, rate
 
 
@@ -22,7 +22,10 @@ def _name(device: str) -> str:
 def _link_words(document: Document, device: str) -> str:
     """What the driver says is wrong with a GPU's PCIe link, or nothing."""
     facts = readings.gpu_facts(document, device)
-    width, most = facts.get("pcie_width"), facts.get("pcie_width_max")
+    graph = Graph(document)
+    node = graph.gpu(device)
+    link = graph.pcie(node) if node else {}
+    width, most = facts.get("pcie_width", link.get("lanes")), facts.get("pcie_width_max", link.get("most_lanes"))
     if width and most and width < most:
         return f"PCIe x{number(width)}, could be x{number(most)}"
     generation, newest = facts.get("pcie_generation"), facts.get("pcie_generation_max")
@@ -89,7 +92,7 @@ def _joined(graph: Graph, one: str, other: str) -> object:
         return None
     if links := graph.nvlinks(here, there):
         return ("nvlink", len(links), sum(link.get("bandwidth", 0) for link in links))
-    switched = [sum("nvlink" in link["kind"].lower() for link, _ in graph.links_of(node)) for node in (here, there)]
+    switched = [graph.nvlinks_of(node) for node in (here, there)]
     path = graph.path(here, there) or []
     return ("switch", min(switched)) if min(switched) else ("pcie", any(between_sockets(link) for link in path))
 
@@ -117,10 +120,15 @@ def _links_down(document: Document) -> dict[str, int]:
     graph = Graph(document)
     down: collections.Counter[str] = collections.Counter()
     for link in graph.links:
-        if "nvlink" in link["kind"].lower() and is_down(link):
-            ends = sorted(str(graph.nodes[link[end]].get("name") or link[end]) for end in ("from", "to"))
-            down[" and ".join(map(_name, ends))] += 1
+        if link["kind"] == "nvlink" and is_down(link):
+            ends = sorted(_node_name(graph, link[end]) for end in ("from", "to"))
+            down[" and ".join(ends)] += count_of(link)
     return dict(down)
+
+
+def _node_name(graph: Graph, node: str) -> str:
+    """GPU 1, of gpu:1; of other nodes their names."""
+    return _name(graph.device(node)) if kind_of(node) == "gpu" and graph.device(node) else node.replace(":", " ")
 
 
 def nvlink(document: Document) -> Iterator[Finding]:
@@ -154,8 +162,15 @@ def nvlink(document: Document) -> Iterator[Finding]:
 
 def link_errors(document: Document) -> Iterator[Finding]:
     """Counters of a link that are not zero."""
+    graph = Graph(document)
     for device in readings.devices(document):
         counted = {kind: count for kind, count in readings.gpu_facts(document, device).get("link_errors", {}).items() if count}
+        node = graph.gpu(device)
+        links = sum(
+            link.get("errors", 0) for link in graph.links if link["kind"] == "nvlink" and node in (link["from"], link["to"])
+        )
+        if links and not counted:
+            counted = {"errors of its links": links}
         if counted:
             yield Finding(
                 "link_errors",
@@ -210,12 +225,12 @@ def pinned(document: Document) -> Iterator[Finding]:
 def far_from_nic(document: Document) -> Iterator[Finding]:
     """A GPU whose nearest NIC is behind the other socket, where siblings have one near."""
     graph = Graph(document)
-    nics = graph.of_kind("nic", "network")
+    nics = graph.of_kind("nic")
     far: dict[str, bool] = {}
     for node in graph.of_kind("gpu") if nics else []:
         paths = [path for nic in nics if (path := graph.path(node, nic)) is not None]
         if paths:
-            far[str(node.get("name") or node["id"])] = all(any(map(between_sockets, path)) for path in paths)
+            far[graph.device(node) or node] = all(any(map(between_sockets, path)) for path in paths)
     names = [name for name, is_far in far.items() if is_far]
     if names and len(names) < len(far):
         yield Finding(

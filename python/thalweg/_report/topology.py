@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topology of a report: asked from `thalweg topo`, and what rules want to know of it."""
+"""The topology of a report: asked from `thalweg topo`, drawn by it, and what rules want to know of it (docs/topology.md)."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -22,22 +23,38 @@ class NoTopology(Exception):
     """Why there is none."""
 
 
-def ask() -> tuple[dict[str, Any], str]:
-    """The graph, and a drawing of it (SVG; empty where there is none). NoTopology with the command's own words."""
-    graph = json.loads(_topo("--json"))
-    with tempfile.TemporaryDirectory() as folder:
-        drawing = pathlib.Path(folder, "topology.svg")
-        try:
-            _topo("--svg", str(drawing))
-            return graph, drawing.read_text()
-        except (NoTopology, OSError):
-            return graph, ""
-
-
-def _topo(*arguments: str) -> str:
-    command = [sys.executable, "-m", "thalweg._cli.main", "topo", *arguments]
+def ask() -> dict[str, Any]:
+    """The graph of this machine. NoTopology with the command's own words."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL)
+        return json.loads(_topo(None, "--json"))
+    except ValueError as error:
+        raise NoTopology(f"thalweg topo --json printed no JSON: {error}") from None
+
+
+def draw(graph: dict[str, Any], name: str) -> str:
+    """SVG of a graph, by `thalweg topo`, which refuses what is none. NoTopology with its words. `name`: of the machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved, drawing = pathlib.Path(folder, "report"), pathlib.Path(folder, "topology.svg")
+        saved.write_text(json.dumps({**graph, "name": graph.get("name") or name}))
+        _topo(folder, "--svg", drawing.name)
+        return drawing.read_text()
+
+
+def _topo(folder: str | None, *arguments: str) -> str:
+    """What it prints; of the graph in a folder's file "report", else of this machine."""
+    command = [sys.executable, "-m", "thalweg._cli.main", "topo", *arguments]
+    environment = {**os.environ, "THALWEG_TOPOLOGY": "report"} if folder else None
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            env=environment,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoTopology(f"thalweg topo: {error}") from None
     if "No such command" in done.stderr:
@@ -47,58 +64,88 @@ def _topo(*arguments: str) -> str:
     return done.stdout
 
 
+def kind_of(node: str) -> str:
+    """gpu, of gpu:3."""
+    return node.partition(":")[0]
+
+
 class Graph:
     """A report's graph by names. Where the report has none, all questions have no answer."""
 
     def __init__(self, document: Document) -> None:
         graph = document.get("topology") or {"nodes": [], "links": []}
-        self.nodes: dict[Any, Node] = {node["id"]: node for node in graph["nodes"]}
+        self.nodes: dict[str, Node] = {node["id"]: node for node in graph["nodes"]}
         self.links: list[Link] = [link for link in graph["links"] if link["from"] in self.nodes and link["to"] in self.nodes]
+        joined = {frozenset((link["from"], link["to"])) for link in self.links}
+        self._ways: dict[str, list[tuple[Link, str]]] = {}  # of everything but NVLinks, which host memory and NICs do not use
+        for link in [*self.links, *self._contained(joined)]:
+            if link["kind"] != "nvlink":
+                self._ways.setdefault(link["from"], []).append((link, link["to"]))
+                self._ways.setdefault(link["to"], []).append((link, link["from"]))
+        self._uuids = {
+            d.get("uuid", "").replace("-", "").lower(): d["name"] for d in document.get("info", {}).get("devices", [])
+        }
 
-    def of_kind(self, *kinds: str) -> list[Node]:
-        """Nodes whose kind is one of these, as the machine lists them."""
-        return [node for node in self.nodes.values() if node["kind"].lower() in kinds]
+    def _contained(self, joined: set[frozenset[str]]) -> Iterator[Link]:
+        """What only contains, as links without a width."""
+        for name, node in self.nodes.items():
+            parent = node.get("parent")
+            if parent in self.nodes and frozenset((name, parent)) not in joined:
+                yield {"kind": "contains", "from": name, "to": parent}
 
-    def links_of(self, node: Node) -> Iterator[tuple[Link, Node]]:
-        """Its links, with what is at their other ends."""
-        for link in self.links:
-            for here, there in (("from", "to"), ("to", "from")):
-                if link[here] == node["id"]:
-                    yield link, self.nodes[link[there]]
+    def of_kind(self, *kinds: str) -> list[str]:
+        """Names of nodes of these kinds, in their order; of network cards those that are up."""
+        return [name for name, node in self.nodes.items() if kind_of(name) in kinds and node.get("state", "up") == "up"]
 
-    def path(self, start: Node, end: Node) -> list[Link] | None:
-        """The links of a shortest way without NVLinks, which NICs do not have; None: there is none."""
-        ways: dict[Any, list[Link]] = {start["id"]: []}
+    def path(self, start: str, end: str) -> list[Link] | None:
+        """The links of a shortest way; None: there is none."""
+        ways: dict[str, list[Link]] = {start: []}
         front = [start]
-        while front and end["id"] not in ways:
+        while front and end not in ways:
             following = []
-            for node in front:
-                for link, other in self.links_of(node):
-                    if other["id"] not in ways and "nvlink" not in link["kind"].lower():
-                        ways[other["id"]] = [*ways[node["id"]], link]
+            for name in front:
+                for link, other in self._ways.get(name, []):
+                    if other not in ways:
+                        ways[other] = [*ways[name], link]
                         following.append(other)
             front = following
-        return ways.get(end["id"])
+        return ways.get(end)
 
-    def gpu(self, device: str) -> Node | None:
-        """The node of a device's name, cuda:1: by its name, else by its number among all GPUs."""
-        gpus = self.of_kind("gpu")
-        for node in gpus:
-            if device in (node.get("name"), node.get("device"), node["id"]):
-                return node
-        kind, _, number = device.partition(":")
-        return gpus[int(number)] if kind == "cuda" and number.isdigit() and int(number) < len(gpus) else None
+    def device(self, gpu: str) -> str:
+        """The library's name of a GPU: by its UUID, else by its number."""
+        uuid = str(self.nodes[gpu].get("uuid", "")).replace("-", "").lower()
+        return self._uuids.get(uuid, "") if uuid else f"cuda:{gpu.partition(':')[2]}"
 
-    def nvlinks(self, one: Node, other: Node) -> list[Link]:
-        """The direct ones between two GPUs, whatever their state."""
-        return [link for link, node in self.links_of(one) if node is other and "nvlink" in link["kind"].lower()]
+    def gpu(self, device: str) -> str | None:
+        """The node of a device."""
+        return next((name for name in self.of_kind("gpu") if self.device(name) == device), None)
+
+    def nvlinks(self, one: str, other: str) -> list[Link]:
+        """The direct ones between two nodes, whatever their state; one that stands for several is there as often."""
+        ends = {one, other}
+        found = [link for link in self.links if link["kind"] == "nvlink" and {link["from"], link["to"]} == ends]
+        return [link for link in found for _ in range(count_of(link))]
+
+    def nvlinks_of(self, gpu: str) -> int:
+        """How many it has, wherever they go."""
+        return sum(count_of(link) for link in self.links if link["kind"] == "nvlink" and gpu in (link["from"], link["to"]))
+
+    def pcie(self, node: str) -> Link:
+        """Its link to what is above it; empty: not known."""
+        return next((link for link in self.links if link["kind"] == "pcie" and link["from"] == node), {})
+
+
+def count_of(link: Link) -> int:
+    """How many equal links it stands for."""
+    count = link.get("count", 1)
+    return int(count) if isinstance(count, (int, float)) and 1 <= count <= 64 else 1
 
 
 def is_down(link: Link) -> bool:
     """A link that is there but does not work."""
-    return str(link.get("state", "up")).lower() in ("down", "inactive", "broken", "absent")
+    return link.get("state", "up") == "down"
 
 
 def between_sockets(link: Link) -> bool:
-    """A link that joins the processors of two sockets."""
-    return link["kind"].lower().replace("-", "_") in ("inter_socket", "socket", "upi", "qpi", "xgmi", "xbus", "system")
+    """A link that joins the processors of two sockets, or where that is not known the machine as a whole."""
+    return link["kind"] == "socket" or (link["kind"] == "contains" and "machine" in (link["from"], link["to"]))
