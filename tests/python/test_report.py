@@ -272,7 +272,7 @@ def library():
 
 @pytest.mark.timeout(300)
 def test_this_machine_is_measured_within_the_stated_time(tmp_path, library):
-    seconds = 20
+    seconds, load_before = 20, os.getloadavg()[0]
     done = subprocess.run(
         [*COMMAND, "--quick", "--seconds", str(seconds), "-o", str(tmp_path / "page.html")],
         capture_output=True,
@@ -286,7 +286,8 @@ def test_this_machine_is_measured_within_the_stated_time(tmp_path, library):
     assert content["complete"] and 0 < content["seconds"]["taken"] <= seconds
     states = {step["name"]: step["state"] for step in content["steps"]}
     # Programs that poll come to nothing on processors that others use: then they are cut, and the report says so.
-    if not rules_run.is_disturbed(content):
+    assert load_before > 0.5 or "cut" not in states.values(), content["steps"]
+    if "cut" not in states.values() and not rules_run.is_disturbed(content):
         assert states["floor"] == "done" and list(states.values()).count("done") >= 8, content["steps"]
     assert "failed" not in states.values(), [step for step in content["steps"] if step["state"] == "failed"]
     rows = [row for step in content["steps"] for row in step["rows"]]
