@@ -506,6 +506,7 @@ TW_CHECKED tw_status tw_store_barrier(tw_store *store);
 #include <thalweg/groups.h>
 #include <thalweg/places.h>
 #include <thalweg/plans.h>
+#include <thalweg/topology.h>
 #include <thalweg/windows.h>
 
 #endif

@@ -21,5 +21,6 @@
 #include <thalweg/groups.hpp>
 #include <thalweg/options.hpp>
 #include <thalweg/plans.hpp>
+#include <thalweg/topology.hpp>
 #include <thalweg/windows.hpp>
 #endif

@@ -30,6 +30,7 @@ NB_MODULE(_core, m) {
   py::bind_request(m);
   py::bind_memory(m);
   py::bind_places(m);
+  py::bind_topology(m);
   py::bind_signal(m);
   py::bind_messages(m);
   py::bind_one_sided(m);

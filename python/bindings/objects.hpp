@@ -273,6 +273,7 @@ void bind_active_messages(nb::module_& m);
 void bind_request(nb::module_& m);
 void bind_memory(nb::module_& m);
 void bind_places(nb::module_& m);
+void bind_topology(nb::module_& m);
 void bind_layout(nb::module_& m);
 void bind_signal(nb::module_& m);
 void bind_block(nb::module_& m);

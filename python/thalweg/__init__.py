@@ -79,6 +79,7 @@ from ._core import (
     wait_on,
 )
 from ._signatures import install as _install_signatures
+from ._topology import Distance, Placement, Topology, topology
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 from .logs import start as _start_log
@@ -109,6 +110,7 @@ __all__ = [
     "CompletionQueue",
     "Context",
     "Counter",
+    "Distance",
     "Endpoint",
     "Graph",
     "Group",
@@ -118,6 +120,7 @@ __all__ = [
     "Message",
     "Pipe",
     "PipeEnd",
+    "Placement",
     "Plan",
     "Queue",
     "RecvInfo",
@@ -127,6 +130,7 @@ __all__ = [
     "Request",
     "Signal",
     "Store",
+    "Topology",
     "Window",
     "Worker",
     "__version__",
@@ -168,6 +172,7 @@ __all__ = [
     "signal_on",
     "status_name",
     "stream_check",
+    "topology",
     "wait_all",
     "wait_any",
     "wait_on",

@@ -16,6 +16,7 @@
 #include "devices/registry.hpp"
 #include "routes/machine_costs.hpp"
 #include "security/tls.hpp"
+#include "topology/machine.hpp"
 #include "transports/transports.hpp"
 
 namespace thalweg::impl {
@@ -152,6 +153,8 @@ tw_context::tw_context() = default;
 
 Status tw_context::open(const tw_context_options& options) {
   open_backends();
+  const topology::Graph* saved = nullptr;
+  if (Status s = topology::saved(&saved); is_error(s)) return s;  // routes go by it, so it is right or there is none
   Status status = resolve_settings(options, &settings);
   if (is_error(status)) return status;
   status = JobKey::load(options.job_key, options.job_key_length, options.key_file, &key);

@@ -59,8 +59,11 @@ std::vector<TransportSlot> make_transports(const Settings& settings);
 /// The local IP addresses that `interfaces` allows; loopback last, and only when named or when there is no other.
 Status local_ip_addresses(const std::string& interfaces, std::vector<IpAddress>* out);
 
-/// The text of `tw_context_info`.
+class Json;
+
+/// The text of `tw_context_info`, and of its section on devices, for which the device libraries are initialised.
 std::string describe(const tw_context& context);
+void describe_devices(Json& json, const tw_context& context);
 
 }  // namespace thalweg::impl
 

@@ -8,14 +8,15 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/platform/membarrier.hpp"
 #include "base/platform/process.hpp"
 #include "core/context.hpp"
-#include "core/json.hpp"
 #include "core/setup.hpp"
 #include "devices/cuda/kernels.hpp"
 #include "routes/cost_file.hpp"
+#include "topology/machine.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -98,6 +99,28 @@ void describe_costs(Json& json, const CostTable& costs) {
   json.close('}');
 }
 
+/// What it is made of; finds it.
+void describe_topology(Json& json) {
+  const topology::Graph* graph = nullptr;
+  json.open("topology", '{');
+  if (is_error(topology::current(&graph))) {
+    json.add("why_not", last_error());
+    json.close('}');
+    return;
+  }
+  json.add("source", graph->file.empty() ? graph->source : graph->file + " (THALWEG_TOPOLOGY)");
+  if (graph->file.empty()) {
+    const topology::Discovery& found = topology::discovered();
+    json.add("hwloc", found.hwloc.empty() ? "absent: " + found.why_no_hwloc : found.hwloc);
+    json.add("nvml", found.nvml.empty() ? "absent: " + found.why_no_nvml : "driver " + found.nvml);
+  }
+  for (size_t i = 1; i < topology::kNodeKinds; ++i) {
+    const auto kind = static_cast<topology::NodeKind>(i);
+    if (const uint64_t count = graph->count(kind); count != 0) json.add(name_of(kind), count);
+  }
+  json.close('}');
+}
+
 }  // namespace
 
 std::string describe(const tw_context& context) {
@@ -115,6 +138,7 @@ std::string describe(const tw_context& context) {
   json.close('}');
   describe_transports(json, context);
   describe_devices(json, context);
+  describe_topology(json);
   json.add("job_key", context.key.source());
   json.add("socket_dir", context.settings.socket_dir);
   json.add("interfaces", context.settings.interfaces);

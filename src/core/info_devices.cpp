@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include "base/json.hpp"
 #include "core/context.hpp"
-#include "core/json.hpp"
 #include "devices/place.hpp"
 #include "devices/registry.hpp"
 #include "routes/device_cost_file.hpp"

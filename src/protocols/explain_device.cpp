@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "devices/registry.hpp"
+#include "devices/topology_reach.hpp"
 #include "memory/registry.hpp"
 #include "protocols/bounce.hpp"
 #include "protocols/device_copy.hpp"
@@ -18,8 +19,6 @@
 
 namespace thalweg::impl {
 namespace {
-
-constexpr char kNoPeerAccess[] = "there is no peer access between the two devices";
 
 /// What this operation's copies cost: of the local side's device, else of the target's, else of any.
 struct Costs : DeviceCosts {
@@ -159,7 +158,24 @@ const char* access_ways(std::string& text, const OpDesc& op, SaidWay* way) {
 const char* why_not_visible(const OpDesc& op) {
   if (copier_of(op) == nullptr) return "the target's device is not visible in this process";
   if (op.verb == Verb::atomic) return why_no_kernels(op);
-  return in_process(*op.remote) || gets_to(*copier_of(op), *op.remote) ? nullptr : kNoPeerAccess;
+  if (in_process(*op.remote) || gets_to(*copier_of(op), *op.remote)) return nullptr;
+  return why_no_peer_access(*copier_of(op), uuid_of(op.remote->key.device_uuid));
+}
+
+/// "link to emulated:1: pcie, as all 6 NVLinks between gpu:0 and gpu:1 are down in FILE", where a saved topology has its part in it: of
+/// the target's device, or of all that may receive a message.
+void say_links(std::string& text, const OpDesc& op) {
+  const Device* const device = device_of(op);
+  if (device == nullptr) return;
+  const bool known = op.remote != nullptr && of_device(*op.remote);
+  for (const Device* other : list_devices(nullptr)) {
+    if (other == device || (known && other->uuid() != uuid_of(op.remote->key.device_uuid))) continue;
+    const char* const why = why_limited_by_topology(id_of(*device), id_of(*other));
+    if (why == nullptr) continue;
+    const bool reached = device->peer(other->uuid()).access;
+    text += std::string("link to ") + other->name() + ":" + std::to_string(other->ordinal()) + ": " +
+            (reached ? "pcie" : "none, so through host memory") + ", as " + why + "\n";
+  }
 }
 
 }  // namespace
@@ -168,7 +184,8 @@ const char* why_no_kernels(const OpDesc& op) {
   const Device* const device = copier_of(op);
   if (device == nullptr) return nullptr;
   if (!device->has_kernels()) return "this build has no kernels";
-  return op.remote == nullptr || !of_device(*op.remote) || gets_to(*device, *op.remote) ? nullptr : kNoPeerAccess;
+  if (op.remote == nullptr || !of_device(*op.remote) || gets_to(*device, *op.remote)) return nullptr;
+  return why_no_peer_access(*device, uuid_of(op.remote->key.device_uuid));
 }
 
 Access said_device_access_of(const OpDesc& op) {
@@ -217,6 +234,7 @@ std::string explain_device(const OpDesc& op) {
   text += std::string("chosen: ") + chosen + "\n";
   if (op.verb == Verb::send || op.verb == Verb::am) say_ways(text, op);
   say_way(text, way);
+  say_links(text, op);
   return text;
 }
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/platform/topology.hpp"
 #include "devices/device_link.hpp"
+#include "topology/processors.hpp"
 
 namespace thalweg::impl {
 

@@ -83,7 +83,7 @@ CpuDistance distance_to(const CostTable& table, const Link& link) {
   CpuDistance distance = CpuDistance::count_;
   if (link.peer.pid <= 0 || sched_getaffinity(0, sizeof here, &here) != 0) return distance;
   if (sched_getaffinity(link.peer.pid, sizeof there, &there) != 0) return distance;
-  (void)CpuTopology::of_machine().usual(here, there, &distance);
+  (void)CpuTopology::current().usual(here, there, &distance);
   return distance;
 }
 

@@ -9,7 +9,7 @@ namespace thalweg::impl {
 /// threads; while another process does, waits for that) and saves it; if that fails, for this process alone.
 /// With one processor, on processors that are too busy, and with THALWEG_COSTS=off: the defaults; `why` says so. Any thread.
 ///
-/// Where processors have several distances (base/platform/topology.hpp), measures those that this process's have and the
+/// Where processors have several distances (topology/processors.hpp), measures those that this process's have and the
 /// file has not, nearest first, within some 60 ms; the rest is the next context's. `topology`: null is this machine's.
 CostTable machine_costs(const CpuTopology* topology = nullptr);
 

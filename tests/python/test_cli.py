@@ -82,11 +82,13 @@ def test_human_sizes():
     assert [sizes.human_size(n) for n in (8, 1000, 65536, 3 << 20, 1 << 30)] == ["8 B", "1000 B", "64 KiB", "3 MiB", "1 GiB"]
 
 
-def test_placement_shares_only_when_it_must(monkeypatch):
-    siblings = {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}
-    monkeypatch.setattr(placement, "_siblings", siblings.get)
-    assert placement.assign(5, {0, 1, 2, 3}) == [[0], [1], [2], [3], [0]]
-    assert placement.assign(2, {0, 2, 3}) == [[0], [3]]
+def test_placements_keep_to_what_this_process_may_use(monkeypatch):
+    places = [{"processors": [0, 2], "device": 3, "place": "cuda:3"}, {"processors": [1, 3], "device": None, "place": "host"}]
+    monkeypatch.setattr(native, "topology_place", lambda rank, ranks: places[rank])
+    assert placement.assign(2, {0, 1, 2, 3}) == places
+    assert [placement.environment_of(place) for place in places] == [{"THALWEG_DEVICE": "cuda:3"}, {}]
+    with pytest.raises(native.NativeError, match=r"rank 1 belongs on processors 3, which .* \(it has 0-2\)"):
+        placement.assign(2, {0, 1, 2})
 
 
 def test_lines_are_cut_when_they_never_end(monkeypatch):

@@ -178,12 +178,53 @@ def test_an_heir_that_keeps_the_pipe_does_not_hold_the_job(script):
     assert done.returncode == 0
 
 
-def test_bind_gives_each_rank_one_core():
-    done = launch("-n", "2", "--bind", sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
-    cores = [eval(line.split(" ", 1)[1]) for line in done.stdout.splitlines()]
-    assert all(len(c) == 1 for c in cores)
-    if len(os.sched_getaffinity(0)) > 1:
-        assert cores[0] != cores[1]
+SHOW = "import json, os; print(json.dumps([sorted(os.sched_getaffinity(0)), os.environ.get('THALWEG_DEVICE')]))"
+
+
+def bound(*options: str, **environment: str) -> list[tuple[set[int], str | None]]:
+    """(processors, THALWEG_DEVICE) of two ranks."""
+    done = launch("-n", "2", "--bind", *options, sys.executable, "-c", SHOW, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    said = {line[:3]: json.loads(line[4:]) for line in done.stdout.splitlines()}
+    return [(set(processors), device) for processors, device in (said["[0]"], said["[1]"])]
+
+
+def test_bind_divides_the_processors():
+    (one, first), (other, second) = bound()
+    mine = os.sched_getaffinity(0)
+    assert one and other and one | other <= mine
+    if len(mine) > 1:
+        assert not one & other
+    assert first is None and second is None, "there is no device"
+
+
+def machine(path: pathlib.Path, numa: list[list[int]], gpus: list[int]) -> str:
+    """A file with a core for each processor of each NUMA node, and each GPU at its node."""
+    nodes = [{"id": "machine"}]
+    nodes += [{"id": f"numa:{i}", "parent": "machine"} for i in range(len(numa))]
+    cores = [(i, processor) for i, some in enumerate(numa) for processor in some]
+    nodes += [{"id": f"core:{n}", "parent": f"numa:{i}", "processors": str(p)} for n, (i, p) in enumerate(cores)]
+    nodes += [{"id": f"gpu:{n}", "parent": f"numa:{i}"} for n, i in enumerate(gpus)]
+    path.write_text(json.dumps({"format": "thalweg topology 1", "name": "test", "nodes": nodes, "links": []}))
+    return str(path)
+
+
+def test_bind_goes_by_the_topology(tmp_path):
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        pytest.skip("needs two processors")
+    file = machine(tmp_path / "m.json", [[mine[1]], [mine[0]]], [0, 1])  # GPU 0 is at the other processor
+    said = bound(THALWEG_TOPOLOGY=file, THALWEG_EMULATED="devices=2")
+    assert said == [({mine[1]}, "emulated:0"), ({mine[0]}, "emulated:1")]
+
+
+def test_bind_refuses_another_machines_topology(tmp_path):
+    file = machine(tmp_path / "m.json", [[1000, 1001]], [])
+    done = launch("-n", "2", "--bind", sys.executable, "-c", SHOW, env={**os.environ, "THALWEG_TOPOLOGY": file})
+    assert done.returncode == 1 and "another machine's" in done.stderr and not done.stdout
+    (tmp_path / "m.json").write_text('{"format": "thalweg topology 1", "nodes": [{"id": "gpu:0"}]}')
+    done = launch("-n", "2", "--bind", sys.executable, "-c", SHOW, env={**os.environ, "THALWEG_TOPOLOGY": file})
+    assert done.returncode == 1 and f'{file}:1:46: "id" is "gpu:0"' in done.stderr
 
 
 def test_rank_0_reads_standard_input():

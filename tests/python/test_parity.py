@@ -134,6 +134,9 @@ ARGUMENTS = {
     "tw_group_explain": {"type": "dtype", "buffer": None, "size": None},
     "tw_group_explain_on": {"queue": "on", "group": None, "type": "dtype", "buffer": None, "size": None},
     "tw_group_exchange": {"group": None, "values": None},
+    "tw_topology_json": {"buffer": None, "size": None},
+    "tw_topology_place": {"placement": None},
+    "tw_topology_distance": {"distance": None},
     "tw_group_lost": {"ranks": None, "count": None},
 }
 # Where the functions are.
@@ -239,6 +242,7 @@ BY_NAME = {  # tw_<prefix>_<method> is <class>.<method>, or a function of the pa
     "plan": "Plan",
     "window": "Window",
     "group": "Group",
+    "topology": "Topology",
 }
 TRANSFERS = ["tw_put", "tw_get"]
 ONE_SIDED = [*TRANSFERS, "tw_atomic", "tw_signal_post"]

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, Any
 
 from . import placement
 
@@ -41,7 +41,7 @@ class Rank:
     rank: int
     process: subprocess.Popen[bytes]
     started: float
-    cores: list[int] | None = None
+    place: dict[str, Any] | None = None  # where it is bound
     exit_code: int | None = None  # 128 + signal when a signal ended it
     seconds: float | None = None
 
@@ -92,7 +92,7 @@ class Job:
     ) -> None:
         self._command, self._count, self._environment = list(command), count, environment
         self._write, self._say, self._grace = write, say, grace
-        self._cores = placement.assign(count) if bind else [None] * count
+        self._places = placement.assign(count) if bind else [None] * count
         self._selector = selectors.DefaultSelector()
         self.ranks: list[Rank] = []
         self.exit_code = 0
@@ -126,24 +126,24 @@ class Job:
     def _start_all(self) -> None:
         libc, launcher = ctypes.CDLL(None), os.getpid()
         for rank in range(self._count):
-            cores = self._cores[rank]
+            place = self._places[rank]
 
-            def prepare(cores: list[int] | None = cores) -> None:
+            def prepare(place: dict[str, Any] | None = place) -> None:
                 os.setpgid(0, 0)
                 die_with(libc, launcher, signal.SIGKILL)
-                if cores:
-                    os.sched_setaffinity(0, cores)
+                if place and place["processors"]:
+                    os.sched_setaffinity(0, place["processors"])
 
             process = subprocess.Popen(
                 self._command,
                 stdin=None if rank == 0 and not os.isatty(0) else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**self._environment, "THALWEG_RANK": str(rank)},
+                env={**self._environment, "THALWEG_RANK": str(rank), **(placement.environment_of(place) if place else {})},
                 preexec_fn=prepare,
                 bufsize=0,
             )
-            entry = Rank(rank, process, time.monotonic(), cores)
+            entry = Rank(rank, process, time.monotonic(), place)
             self.ranks.append(entry)
             pidfd = os.pidfd_open(process.pid)
             self._selector.register(pidfd, selectors.EVENT_READ, ("end", entry, pidfd))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from . import demo, explain, info, perf, report, run, tune, ucx
+from . import demo, explain, info, perf, report, run, topo, tune, ucx
 
 app = typer.Typer(
     name="thalweg",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 
 info.register(app)
+topo.register(app)
 perf.register(app)
 explain.register(app)
 run.register(app)

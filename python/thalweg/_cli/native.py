@@ -10,7 +10,8 @@ import ctypes
 import os
 import pathlib
 import shutil
-from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 OK, IN_PROGRESS = 0, 1
@@ -49,6 +50,36 @@ class StoreOptions(ctypes.Structure):
     ]
 
 
+class Placement(ctypes.Structure):
+    """tw_placement."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("gpu", c_int32),
+        ("device", c_int32),
+        ("numa", c_int32),
+        ("shared", c_uint32),
+        ("place", c_char * 32),
+        ("nic", c_char * 64),
+        ("processors", c_uint64 * 16),
+    ]
+
+
+class Distance(ctypes.Structure):
+    """tw_distance."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("kind", c_char * 16),
+        ("hops", c_uint32),
+        ("links", c_uint32),
+        ("links_down", c_uint32),
+        ("bandwidth", c_double),
+        ("path", c_char * 512),
+        ("note", c_char * 256),
+    ]
+
+
 _SIGNATURES = {
     "tw_version_string": (c_char_p, []),
     "tw_status_name": (c_char_p, [c_int32]),
@@ -69,6 +100,9 @@ _SIGNATURES = {
     "tw_store_open": (c_int32, [c_char_p, POINTER(StoreOptions), POINTER(c_void_p)]),
     "tw_store_close": (None, [c_void_p]),
     "tw_store_address": (c_char_p, [c_void_p]),
+    "tw_topology_json": (c_int32, [c_char_p, POINTER(c_size_t)]),
+    "tw_topology_place": (c_int32, [c_uint32, c_uint32, POINTER(Placement)]),
+    "tw_topology_distance": (c_int32, [c_char_p, c_char_p, POINTER(Distance)]),
 }
 
 _library: ctypes.CDLL | None = None
@@ -119,7 +153,7 @@ def check(status: int) -> int:
 def _text(function, *arguments) -> str:
     """Calls a function that fills (buffer, &length), growing the buffer as it asks."""
     length = c_size_t(0)
-    function(*arguments, None, byref(length))
+    check(function(*arguments, None, byref(length)))
     for _ in range(8):
         buffer = ctypes.create_string_buffer(max(length.value, 256) + 256)
         length = c_size_t(len(buffer))
@@ -206,3 +240,26 @@ class Store:
         if self._store:
             library().tw_store_close(self._store)
             self._store = c_void_p()
+
+
+def topology_json() -> str:
+    """tw_topology_json."""
+    return _text(library().tw_topology_json)
+
+
+def topology_place(rank: int, ranks: int) -> dict[str, Any]:
+    """tw_topology_place; a number that is not known is None."""
+    found = Placement(size=ctypes.sizeof(Placement))
+    check(library().tw_topology_place(rank, ranks, byref(found)))
+    numbers = {name: None if getattr(found, name) < 0 else getattr(found, name) for name in ("gpu", "device", "numa")}
+    processors = [64 * word + bit for word, bits in enumerate(found.processors) for bit in range(64) if bits >> bit & 1]
+    texts = {"place": found.place.decode(), "nic": found.nic.decode()}
+    return {**numbers, **texts, "processors": processors, "shared": found.shared}
+
+
+def topology_distance(one: str, other: str) -> dict[str, Any]:
+    """tw_topology_distance."""
+    found = Distance(size=ctypes.sizeof(Distance))
+    check(library().tw_topology_distance(one.encode(), other.encode(), byref(found)))
+    texts = {name: getattr(found, name).decode() for name in ("kind", "path", "note")}
+    return {**texts, **{name: getattr(found, name) for name in ("hops", "links", "links_down", "bandwidth")}}

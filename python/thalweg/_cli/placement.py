@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cores ranks get when they are bound: one hardware thread of every core first, then the siblings."""
+"""Where the ranks of ``thalweg run --bind`` go: the library's placement, as far as this process may follow it."""
 
 from __future__ import annotations
 
 import os
-import pathlib
+from typing import Any
+
+from . import native
+from .topology_graph import listed
 
 
-def assign(count: int, allowed: set[int] | None = None) -> list[list[int]]:
-    """A core list per rank; ranks share cores round-robin when there are more ranks than cores."""
-    ordered = order(sorted(allowed if allowed is not None else os.sched_getaffinity(0)))
-    return [[ordered[rank % len(ordered)]] for rank in range(count)]
+def assign(count: int, allowed: set[int] | None = None) -> list[dict[str, Any]]:
+    """A placement per rank, as of tw_topology_place. NativeError: the topology is another machine's, or not right."""
+    mine = os.sched_getaffinity(0) if allowed is None else allowed
+    places = [native.topology_place(rank, count) for rank in range(count)]
+    for rank, place in enumerate(places):
+        if beyond := set(place["processors"]) - mine:
+            raise native.NativeError(
+                f"rank {rank} belongs on processors {listed(list(beyond))}, which this process may not use (it has "
+                f"{listed(list(mine))}): is THALWEG_TOPOLOGY another machine's? Unset it, or run without --bind"
+            )
+    return places
 
 
-def order(cores: list[int]) -> list[int]:
-    """The cores, first hardware threads before their siblings."""
-    first: list[int] = []
-    later: list[int] = []
-    seen = set()
-    for core in cores:
-        siblings = _siblings(core)
-        (later if siblings in seen else first).append(core)
-        seen.add(siblings)
-    return first + later
-
-
-def _siblings(core: int) -> str:
-    path = pathlib.Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return str(core)
+def environment_of(place: dict[str, Any]) -> dict[str, str]:
+    """What a rank is told: THALWEG_DEVICE, a place as in tw_memory_options.place ("cuda:3"), where it has a device."""
+    return {} if place["device"] is None else {"THALWEG_DEVICE": place["place"]}

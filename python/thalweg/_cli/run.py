@@ -25,6 +25,9 @@ thalweg.init() makes them a group. Output lines are tagged with their rank. When
 ended (SIGTERM, SIGKILL after 5 s) and its exit code, or 128 + signal, is returned. Rank 0 reads standard input unless that is
 a terminal.
 
+With --bind each rank runs on cores of its own, near the GPU that it is given (shared where there are too few); THALWEG_DEVICE
+names that GPU, such as cuda:3, and all GPUs stay visible.
+
 Examples: [bold]thalweg run -n 2 ./ping[/bold], [bold]thalweg run -n 4 --bind train.py --epochs 3[/bold].
 It starts no other machines: use srun, mpirun or torchrun for that."""
 
@@ -44,7 +47,10 @@ def run(
     context: typer.Context,
     program: Annotated[str, typer.Argument(help="A program, or a Python script (*.py).")],
     count: Annotated[int, typer.Option("-n", "--count", min=1, max=4096, help="How many processes.")] = 1,
-    bind: Annotated[bool, typer.Option("--bind", help="Give every rank a core of its own (round-robin when too few).")] = False,
+    bind: Annotated[
+        bool,
+        typer.Option("--bind", help="Bind every rank to its share of the cores near its GPU (thalweg topo --ranks N)."),
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON summary; the ranks' output goes to standard error.")
     ] = False,
@@ -67,6 +73,9 @@ def run(
     try:
         job = Job(command, count, environment, output.line, output.say, bind)
         code = job.run()
+    except native.NativeError as error:
+        output.say(str(error))
+        raise typer.Exit(1) from None
     except OSError as error:
         output.say(f"cannot start {command[0]}: {error.strerror}")
         raise typer.Exit(126) from None
@@ -77,7 +86,7 @@ def run(
             {
                 "rank": r.rank,
                 "pid": r.process.pid,
-                "cores": r.cores,
+                "place": r.place,
                 "exit_code": r.exit_code,
                 "seconds": round(r.seconds or 0, 6),
             }

@@ -6,6 +6,7 @@
 
 #include "devices/cuda/device.hpp"
 #include "devices/persistent.hpp"
+#include "devices/topology_reach.hpp"
 
 namespace thalweg::impl::cuda {
 
@@ -28,7 +29,8 @@ PeerAccess CudaDevice::peer(const Uuid& other) const {
   if (forked() || driver().DeviceCanAccessPeer(&can, ordinal_, there->ordinal_) != result::success || can == 0) return {};
   if (driver().DeviceGetP2PAttribute(&atomics, kNativeAtomics, ordinal_, there->ordinal_) != result::success) atomics = 0;
   // The driver does not name the link; only NVLink has native atomics.
-  return {true, atomics != 0, atomics != 0 ? DeviceLink::nvlink : DeviceLink::pcie};
+  const PeerAccess given{true, atomics != 0, atomics != 0 ? DeviceLink::nvlink : DeviceLink::pcie};
+  return limited_by_topology(given, id_of(*this), id_of(*there));
 }
 
 Status CudaDevice::enable_peer(CuContext from, CuContext to) {

@@ -15,6 +15,7 @@
 
 #include "devices/emulated/emulated.hpp"
 #include "devices/persistent.hpp"
+#include "devices/topology_reach.hpp"
 
 namespace thalweg::impl::emulated {
 namespace {
@@ -141,7 +142,8 @@ PeerAccess EmulatedDevice::peer(const Uuid& other) const {
   if (!emulated) return {};
   const bool access = (engine_->options.peers >> other[1] & 1) != 0;
   if (!access) return {};
-  return {true, (engine_->options.peer_atomics >> other[1] & 1) != 0, DeviceLink::pcie};
+  const PeerAccess given{true, (engine_->options.peer_atomics >> other[1] & 1) != 0, DeviceLink::pcie};
+  return limited_by_topology(given, {index_, uuid_}, {other[1], other});
 }
 
 }  // namespace thalweg::impl::emulated

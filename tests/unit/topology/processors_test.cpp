@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Distances between processors, as machines' files say them.
-#include "base/platform/topology.hpp"
+#include "topology/processors.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/platform/topology.hpp"
+#include "topology/processors.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <tuple>
+
+#include "topology/machine.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -70,6 +74,35 @@ cpu_set_t parse_cpu_list(const std::string& text) {
 const CpuTopology& CpuTopology::of_machine() {
   static const CpuTopology machine = read("/sys/devices/system");
   return machine;
+}
+
+const CpuTopology& CpuTopology::current() {
+  const topology::Graph* graph = nullptr;
+  if (is_error(topology::saved(&graph)) || graph == nullptr) return of_machine();
+  static std::mutex lock;
+  static auto* const all = new std::map<const topology::Graph*, std::unique_ptr<CpuTopology>>;  // until exit, as the graphs
+  const std::lock_guard guard(lock);
+  std::unique_ptr<CpuTopology>& found = (*all)[graph];
+  if (found == nullptr) found = std::make_unique<CpuTopology>(of(*graph));
+  return *found;
+}
+
+CpuTopology CpuTopology::of(const topology::Graph& graph) {
+  using Kind = topology::NodeKind;
+  const auto number = [](size_t node) { return node == topology::kNoNode ? -1 : static_cast<int>(node); };
+  CpuTopology topology;
+  topology.places_.resize(CPU_SETSIZE);
+  cpu_set_t online;
+  CPU_ZERO(&online);
+  for (const size_t core : graph.all(Kind::core)) {
+    for (const unsigned cpu : graph.nodes[core].processors) {
+      Place& place = topology.places_[cpu];
+      place = {number(core), number(graph.around(core, Kind::cache)), number(graph.around(core, Kind::numa))};
+      CPU_SET(cpu, &online);
+    }
+  }
+  topology.all_ = topology.distances(online);
+  return topology;
 }
 
 /// One file per core and per cache, not per processor: the first of them lists the processors that share it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distances between processors of this machine, from /sys/devices/system. A file that is absent or odd makes no difference
-// between processors, so a machine without these files has one distance.
+// Distances between processors, from /sys/devices/system or a saved topology. A file that is absent or odd makes no difference
+// between processors, so a machine without these files has one distance. The kernel's files are read here without a library, because
+// every context asks; hwloc (hwloc.hpp) reads the same ones.
 #pragma once
 #include <sched.h>
 
@@ -21,10 +22,17 @@ inline constexpr size_t kCpuDistances = static_cast<size_t>(CpuDistance::count_)
 const char* name_of(CpuDistance distance);
 constexpr uint32_t bit_of(CpuDistance distance) { return 1u << static_cast<unsigned>(distance); }
 
+namespace topology {
+class Graph;
+}
+
 class CpuTopology {
  public:
-  /// This machine's, read at the first call.
+  /// This machine's, read at the first call: where threads can be bound, and so measured.
   static const CpuTopology& of_machine();
+  /// What THALWEG_TOPOLOGY says, else this machine's: by which is chosen.
+  static const CpuTopology& current();
+  static CpuTopology of(const topology::Graph& graph);
   /// From another folder than /sys/devices/system.
   static CpuTopology read(const std::string& root);
 

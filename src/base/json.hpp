@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the JSON of tw_context_info, and its section on devices.
+// Writes JSON text: of tw_context_info, tw_topology_json and their like.
 #pragma once
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <utility>
-
-struct tw_context;
 
 namespace thalweg::impl {
 
@@ -30,6 +29,14 @@ class Json {
     key(name);
     text_ += std::to_string(value);
   }
+  /// The shortest text that reads as the same number; it is finite.
+  void add(const char* name, double value) {
+    char digits[32];
+    key(name);
+    text_.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+  }
+  /// What follows begins on a line of its own.
+  void line() { line_ = true; }
   void flag(const char* name, bool value) {
     key(name);
     text_ += value ? "true" : "false";
@@ -38,8 +45,9 @@ class Json {
 
  private:
   void key(const char* name) {
-    if (!first_) text_ += ", ";
-    first_ = false;
+    if (!first_) text_ += line_ ? "," : ", ";
+    if (line_) text_ += "\n  ";
+    first_ = line_ = false;
     if (name == nullptr) return;
     quote(name);
     text_ += ": ";
@@ -61,10 +69,7 @@ class Json {
     text_ += '"';
   }
   std::string text_;
-  bool first_ = true;
+  bool first_ = true, line_ = false;
 };
-
-/// Initialises the device libraries, on request.
-void describe_devices(Json& json, const tw_context& context);
 
 }  // namespace thalweg::impl

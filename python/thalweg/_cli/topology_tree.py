@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topology in the terminal: the tree of what contains what, and the matrix of what lies between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from .topology_graph import PCIE_KINDS, Graph, card_rate, is_up, kind_of, listed, number_of, pcie_text, rate, size
+
+STYLES = {"gpu": "bold green", "nic": "bold cyan", "nvswitch": "green", "numa": "bold", "package": "bold"}
+KIND_STYLES = {
+    "X": "dim",
+    "PIX": "cyan",
+    "PXB": "cyan",
+    "PHB": "blue",
+    "NODE": "yellow",
+    "SYS": "red",
+    "node": "yellow",
+    "far": "red",
+}
+MEANING = {
+    "X": "itself",
+    "NV#": "as many NVLinks",
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "a PCIe host bridge",
+    "NODE": "a NUMA node",
+    "SYS": "the links between NUMA nodes",
+    "node": "the same NUMA node",
+    "far": "another NUMA node",
+}
+
+
+def tree(graph: Graph) -> Tree:
+    """Packages, NUMA nodes and what hangs on them."""
+    root = Tree(Text(graph.name or "this machine", "bold") + Text(f"  (from {graph.source})", "dim"))
+    grow(root, graph, "machine")
+    return root
+
+
+def grow(branch: Tree, graph: Graph, node: str) -> None:
+    """The children of a node: cores as ranges, caches of one shape as one line."""
+    for line in core_lines(graph, node):
+        branch.add(line)
+    for child in graph.children(node, "package", "numa", *PCIE_KINDS):
+        grow(branch.add(label(graph, child)), graph, child)
+
+
+def core_lines(graph: Graph, node: str) -> list[Text]:
+    """One for all caches of equal size and number of cores, one for cores without a cache."""
+    shapes: dict[tuple[int, int], list[str]] = {}
+    for cache in graph.children(node, "cache"):
+        shape = (graph.nodes[cache].get("memory", 0), len(graph.children(cache, "core")))
+        shapes.setdefault(shape, []).append(cache)
+    lines = []
+    for (memory, count), caches in shapes.items():
+        cores = [core for cache in caches for core in graph.children(cache, "core")]
+        each = f"{len(caches)} caches of {size(memory)}, {count} cores each" if len(caches) > 1 else f"cache of {size(memory)}"
+        lines.append(cores_text(graph, cores, each + ": "))
+    if cores := graph.children(node, "core"):
+        lines.append(cores_text(graph, cores, ""))
+    return lines
+
+
+def cores_text(graph: Graph, cores: list[str], before: str) -> Text:
+    """``cache of 50 MiB: cores 0-19, processors 0-19,40-59``."""
+    numbers = listed([number_of(core) for core in cores])
+    text = Text(before) + Text(f"core{'s' if len(cores) > 1 else ''} {numbers}")
+    return text + Text(f"  processors {listed(graph.processors(cores))}", "dim")
+
+
+def label(graph: Graph, node: str) -> Text:
+    """A node with what is known of it."""
+    fields = graph.nodes[node]
+    facts = [fields[name] for name in ("name", "pci") if fields.get(name)]
+    if "memory" in fields:
+        facts.insert(1 if fields.get("name") else 0, size(fields["memory"]))
+    if "speed" in fields:
+        facts.append(card_rate(fields["speed"]))
+    if (link := graph.pcie(node)) is not None:
+        facts.append(pcie_text(link))
+    text = Text(node, STYLES.get(kind_of(node), "")) + Text("  " + "  ".join(facts) if facts else "")
+    return text + Text("  down", "bold red") if fields.get("state") == "down" else text
+
+
+def links(graph: Graph) -> Table | None:
+    """NVLinks and the links between sockets; None: there are none."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", title="Links", title_justify="left", title_style="bold")
+    for column in ("between", "what", "each direction"):
+        table.add_column(column)
+    groups: dict[tuple[int, int, int, float], list[tuple[str, str]]] = {}
+    for ends, some in graph.nvlinks().items():
+        up = [link for link in some if is_up(link)]
+        speed = sum(link.get("bandwidth", 0) for link in up)
+        key = (len(up), len(some) - len(up), some[0].get("version", 0), speed)
+        groups.setdefault(key, []).append(ends)
+    for (up, down, version, speed), pairs in sorted(groups.items(), reverse=True):
+        name = f"NVLink {version}" if version else "NVLink"
+        what = Text(f"{up} x {name}") if up else Text("")
+        if down:
+            what += Text(f"{', ' if up else ''}{down} x {name} down", "bold red")
+        table.add_row(pairs_text(pairs), what, rate(speed) if speed else "")
+    for link in graph.links:
+        if link["kind"] in ("socket", "memory"):
+            table.add_row(
+                f"{link['from']}-{link['to']}", link["kind"], rate(link["bandwidth"]) if link.get("bandwidth") else ""
+            )
+    return table if table.row_count else None
+
+
+def pairs_text(pairs: list[tuple[str, str]]) -> str:
+    """``gpu 0-1, 0-2`` of GPUs; ``gpu:0-7 - nvswitch:1-2`` of others that all have the same ones."""
+    words = [f"{number_of(one)}-{number_of(other)}" for one, other in pairs if kind_of(one) == kind_of(other) == "gpu"]
+    text = ["gpu " + ", ".join(words)] if words else []
+    ends: dict[str, list[int]] = {}
+    for one, other in pairs:
+        if not kind_of(one) == kind_of(other) == "gpu":
+            ends.setdefault(other, []).append(number_of(one))
+    same: dict[tuple[str, str], list[int]] = {}
+    for end, gpus in ends.items():
+        same.setdefault((listed(gpus), kind_of(end)), []).append(number_of(end))
+    return ", ".join(text + [f"gpu:{gpus} - {kind}:{listed(numbers)}" for (gpus, kind), numbers in same.items()])
+
+
+def matrix(graph: Graph, between: Any) -> tuple[Table, list[str]]:
+    """GPUs (where there are none NUMA nodes) by GPUs, cards and NUMA nodes, as ``nvidia-smi topo -m`` has it; and what is not
+    as it could be. `between` gives tw_topology_distance of two names."""
+    rows = graph.all("gpu") or graph.all("numa")
+    columns = [*graph.all("gpu"), *graph.all("nic"), *graph.all("numa")]
+    table = Table(
+        box=box.SIMPLE_HEAD, header_style="bold", title="Distances", title_justify="left", title_style="bold", padding=(0, 1)
+    )
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="center")
+    used: set[str] = set()
+    notes: dict[str, None] = {}
+    for row in rows:
+        cells = []
+        for column in columns:
+            found = between(row, column)
+            kind = found["kind"]
+            used.add("NV#" if kind.startswith("NV") else kind)
+            cells.append(Text(kind, "bold green" if kind.startswith("NV") else KIND_STYLES.get(kind, "")))
+            if found["note"] and number_of(row) <= number_of(column):
+                notes[found["note"]] = None
+        table.add_row(Text(row, "bold"), *cells)
+    table.caption = "   ".join(f"{kind} {text}" for kind, text in MEANING.items() if kind in used)
+    table.caption_justify = "left"
+    return table, list(notes)
+
+
+def placements(places: list[dict[str, Any]]) -> Table:
+    """A row for each rank."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", title="Ranks", title_justify="left", title_style="bold")
+    for column in ("rank", "gpu", "device", "numa", "nic", "processors"):
+        table.add_column(column, justify="left" if column in ("nic", "processors", "device") else "right")
+    for rank, place in enumerate(places):
+        gpu = (
+            ""
+            if place["gpu"] is None
+            else str(place["gpu"]) + (f" (of {place['shared']} ranks)" if place["shared"] > 1 else "")
+        )
+        numa = "" if place["numa"] is None else str(place["numa"])
+        device = "" if place["place"] == "host" else place["place"]
+        table.add_row(str(rank), gpu, device, numa, place["nic"], listed(place["processors"]))
+    return table

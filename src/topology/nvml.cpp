@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// A link between two GPUs is told by both, and taken from the one with the lower number. One that is down may not say where it leads:
+// then it leads to where the others of its GPU do, as far as that is one kind of thing.
+#include "topology/nvml.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <vector>
+
+#include "topology/nvml_api.hpp"
+
+namespace thalweg::impl::topology {
+namespace {
+
+using nvml::Api;
+using nvml::Device;
+
+Status load_library(const char* library, Api* api) {
+  void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return fail(TW_ERR_UNSUPPORTED, "%s; it comes with NVIDIA's driver", dlerror());
+  const struct {
+    const char* symbol;
+    void** function;
+    bool needed;
+  } wanted[] = {
+#define THALWEG_NVML_NEEDED(name, symbol, parameters) {symbol, reinterpret_cast<void**>(&api->name), true},
+#define THALWEG_NVML_EXTRA(name, symbol, parameters) {symbol, reinterpret_cast<void**>(&api->name), false},
+      THALWEG_NVML_FUNCTIONS(THALWEG_NVML_NEEDED) THALWEG_NVML_OPTIONAL(THALWEG_NVML_EXTRA)
+#undef THALWEG_NVML_NEEDED
+#undef THALWEG_NVML_EXTRA
+  };
+  for (const auto& one : wanted) {
+    *one.function = dlsym(handle, one.symbol);
+    if (*one.function == nullptr && one.needed)
+      return fail(TW_ERR_UNSUPPORTED, "%s has no %s; update the driver", library, one.symbol);
+  }
+  return TW_OK;
+}
+
+/// "00000000:1B:00.0" as "0000:1b:00.0".
+std::string address_of(const nvml::PciInfo& info) {
+  std::string text(info.address, strnlen(info.address, sizeof info.address));
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const size_t colon = text.find(':');
+  if (colon != std::string::npos && colon > 4 && text.compare(0, colon - 4, std::string(colon - 4, '0')) == 0)
+    text.erase(0, colon - 4);
+  return text;
+}
+
+/// "GPU-8f6d..." as its hexadecimal digits; empty: another form.
+std::string digits_of(const char* text) {
+  std::string digits;
+  for (const char* at = std::strncmp(text, "GPU-", 4) == 0 ? text + 4 : text; *at != 0; ++at)
+    if (std::isxdigit(static_cast<unsigned char>(*at)) != 0)
+      digits += static_cast<char>(std::tolower(static_cast<unsigned char>(*at)));
+  return digits.size() == 32 ? digits : "";
+}
+
+class Gpus {
+ public:
+  Gpus(const Api& api, Graph* graph) : api_(api), graph_(*graph) {}
+
+  Status add() {
+    unsigned count = 0;
+    if (api_.count(&count) != nvml::kSuccess)
+      return fail(TW_ERR_DEVICE, "NVML does not count the GPUs; is the driver running?");
+    for (unsigned i = 0; i < std::min(count, 64u); ++i) {
+      Device device = nullptr;
+      nvml::PciInfo pci{};
+      if (api_.device(i, &device) != nvml::kSuccess || api_.pci(device, &pci) != nvml::kSuccess) continue;
+      const size_t node = node_at(address_of(pci), NodeKind::gpu);
+      devices_.push_back({device, node});
+      complete(device, node);
+    }
+    for (const auto& [device, node] : devices_) add_links(device, node);
+    return TW_OK;
+  }
+
+ private:
+  size_t node_at(const std::string& address, NodeKind kind) {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)  // all that do not say where they are, are one
+      if (graph_.nodes[i].pci == address && (!address.empty() || graph_.nodes[i].kind == kind)) return i;
+    const std::vector<size_t> numa = graph_.all(NodeKind::numa);
+    const size_t node = graph_.add(kind, numa.size() == 1 ? numa[0] : 0);
+    graph_.nodes[node].pci = address;
+    return node;
+  }
+
+  void complete(Device device, size_t at) {
+    char text[128] = {};
+    Node& node = graph_.nodes[at];
+    if (api_.name(device, text, sizeof text - 1) == nvml::kSuccess) node.name = text;
+    std::memset(text, 0, sizeof text);
+    if (api_.uuid(device, text, sizeof text - 1) == nvml::kSuccess) node.uuid = digits_of(text);
+    nvml::Memory memory{};
+    if (api_.memory(device, &memory) == nvml::kSuccess) node.memory = memory.total;
+    complete_pcie(device, at);
+  }
+
+  /// The driver knows better than the kernel's files what an idle GPU's link trains to.
+  void complete_pcie(Device device, size_t at) {
+    unsigned generation = 0, lanes = 0, most = 0;
+    if (api_.generation(device, &generation) != nvml::kSuccess || api_.lanes(device, &lanes) != nvml::kSuccess) return;
+    if (api_.most_lanes(device, &most) != nvml::kSuccess) most = 0;
+    if (pcie_bandwidth(generation, lanes) == 0) return;
+    auto found = std::find_if(graph_.links.begin(), graph_.links.end(),
+                              [&](const Link& link) { return link.kind == LinkKind::pcie && link.from == at; });
+    if (found == graph_.links.end()) {
+      Link fresh;
+      fresh.from = at;
+      fresh.to = graph_.nodes[at].parent;
+      found = graph_.links.insert(found, fresh);
+    }
+    found->generation = found->most_generation = generation;
+    found->lanes = lanes;
+    if (found->most_lanes == 0) found->most_lanes = most;
+    found->bandwidth = pcie_bandwidth(generation, lanes);
+    found->source = Source::driver;
+  }
+
+  double speed_of(Device device) const {
+    nvml::FieldValue field{};
+    field.field = nvml::kSpeedOfLinks;
+    if (api_.fields == nullptr || api_.fields(device, 1, &field) != nvml::kSuccess || field.result != nvml::kSuccess) return 0;
+    return field.type == nvml::kUnsignedType ? field.value.whole * 1e6 : 0;
+  }
+
+  uint64_t errors_of(Device device, unsigned port) const {
+    uint64_t sum = 0;
+    for (unsigned counter = 0; counter < nvml::kErrorCounters && api_.errors != nullptr; ++counter) {
+      unsigned long long value = 0;
+      if (api_.errors(device, port, counter, &value) == nvml::kSuccess) sum += value;
+    }
+    return sum;
+  }
+
+  /// The other end; kNoNode: it does not say.
+  size_t end_of(Device device, unsigned port) {
+    nvml::PciInfo pci{};
+    unsigned type = nvml::kRemoteGpu;
+    const bool typed = api_.remote_type != nullptr && api_.remote_type(device, port, &type) == nvml::kSuccess;
+    const bool at = api_.remote(device, port, &pci) == nvml::kSuccess;
+    if (typed && type == nvml::kRemoteCpu) return kNoNode;  // the caller takes the GPU's own node
+    if (typed && type == nvml::kRemoteSwitch) return node_at(at ? address_of(pci) : "", NodeKind::nvswitch);
+    const std::string address = at ? address_of(pci) : "";
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!address.empty() && graph_.nodes[i].pci == address) return i;
+    return kNoNode;
+  }
+
+  bool leads_to_cpu(Device device, unsigned port) const {
+    unsigned type = nvml::kRemoteGpu;
+    return api_.remote_type != nullptr && api_.remote_type(device, port, &type) == nvml::kSuccess && type == nvml::kRemoteCpu;
+  }
+
+  void add_links(Device device, size_t node) {
+    const double speed = speed_of(device);
+    std::vector<Link> lost;
+    size_t center = kNoNode;  // a switch of this GPU's
+    for (unsigned port = 0; port < nvml::kMostLinks; ++port) {
+      unsigned active = 0, version = 0;
+      if (api_.state(device, port, &active) != nvml::kSuccess) continue;  // no such link
+      Link link;
+      link.kind = LinkKind::nvlink;
+      link.from = node;
+      link.port = port;
+      link.up = active != 0;
+      link.errors = errors_of(device, port);
+      if (api_.version(device, port, &version) == nvml::kSuccess && version < std::size(nvml::kVersions))
+        link.version = nvml::kVersions[version];
+      link.bandwidth = speed != 0 ? speed : nvlink_bandwidth(link.version);
+      link.source = speed != 0 ? Source::driver : link.bandwidth != 0 ? Source::standard : Source::unknown;
+      link.to = leads_to_cpu(device, port) ? graph_.around(node, NodeKind::numa) : end_of(device, port);
+      if (link.to == kNoNode) {
+        lost.push_back(link);
+        continue;
+      }
+      const NodeKind kind = graph_.nodes[link.to].kind;
+      if (kind == NodeKind::nvswitch) center = link.to;
+      const bool told = kind == NodeKind::gpu && graph_.nodes[link.to].number < graph_.nodes[node].number;
+      const bool possible = kind == NodeKind::gpu || kind == NodeKind::nvswitch || kind == NodeKind::numa;
+      if (!told && possible && link.to != node) graph_.links.push_back(link);
+    }
+    for (Link& link : lost) {
+      if (center == kNoNode || link.up) continue;
+      link.to = center;
+      graph_.links.push_back(link);
+    }
+  }
+
+  const Api& api_;
+  Graph& graph_;
+  std::vector<std::pair<Device, size_t>> devices_;
+};
+
+}  // namespace
+
+Status add_by_nvml(const char* library, Graph* graph, std::string* driver) {
+  Api api;
+  if (Status s = load_library(library, &api); is_error(s)) return s;
+  if (api.init() != nvml::kSuccess)
+    return fail(TW_ERR_DEVICE, "NVML does not begin; is the driver running, and does it show GPUs here?");
+  char version[96] = {};
+  if (api.driver(version, sizeof version - 1) == nvml::kSuccess) *driver = version;
+  Graph with = *graph;
+  const Status status = Gpus(api, &with).add();
+  (void)api.shutdown();
+  if (!is_error(status)) *graph = std::move(with);
+  return status;
+}
+
+}  // namespace thalweg::impl::topology
