@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 
 needed=(g++ cmake ninja-build make pkg-config libssl-dev libgtest-dev libgmock-dev python3 python3-dev python3-venv)
 optional=(ccache libspdlog-dev libfmt-dev libbenchmark-dev iproute2 git)
+optional+=(libhwloc-dev libhwloc15) # the topology of the machine; without them it is read from /sys
 optional+=(openmpi-bin libopenmpi-dev ucx-utils) # programs of UCX's users, a few of which `make test` runs on adapters/ucp
 optional+=(slurm-wlm munge) # srun, under which a test starts a world
 [ "${1:-}" = check ] && optional+=(clang libclang-rt-dev clang-tidy g++-aarch64-linux-gnu qemu-user-static chromium)

@@ -58,7 +58,7 @@ def fake_perf(tmp_path, monkeypatch):
     return program
 
 
-@pytest.mark.parametrize("command", ["info", "explain", "run", "demo", "tune"])
+@pytest.mark.parametrize("command", ["info", "explain", "run", "demo", "topo", "tune"])
 def test_help_teaches(command):
     result = runner.invoke(app, [command, "--help"])
     assert result.exit_code == 0 and "Usage" in result.output
