@@ -26,7 +26,7 @@ inline tw_placement place(uint32_t rank, uint32_t ranks) {
 inline std::vector<unsigned> processors(const tw_placement& placement) {
   std::vector<unsigned> numbers;
   for (unsigned i = 0; i < TW_PROCESSOR_WORDS * 64; ++i)
-    if ((placement.processors[i / 64] >> i % 64 & 1) != 0) numbers.push_back(i);
+    if (((placement.processors[i / 64] >> (i % 64)) & 1) != 0) numbers.push_back(i);
   return numbers;
 }
 

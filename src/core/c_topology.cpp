@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "core/c_checks.hpp"
 #include "devices/place.hpp"
@@ -47,6 +48,23 @@ topology::Usable usable(const topology::Graph& graph, const Devices& devices) {
     return std::none_of(devices.begin(), devices.end(), [&](const auto& one) { return one.second == gpu; });
   });
   return all;
+}
+
+/// All ranks' places are made at once, and launchers ask for one after the other: the last ones are kept.
+topology::RankPlace place_of(const topology::Graph& graph, const topology::Usable& all, uint32_t rank, uint32_t ranks) {
+  static std::mutex lock;
+  static struct {
+    const topology::Graph* graph = nullptr;
+    topology::Usable usable;
+    std::vector<topology::RankPlace> places;
+  } last;
+  const std::lock_guard guard(lock);
+  if (last.graph != &graph || last.places.size() != ranks || !(last.usable == all)) {
+    last.places = place_ranks(graph, all, ranks);
+    last.usable = all;
+    last.graph = &graph;
+  }
+  return last.places[rank];
 }
 
 template <size_t kRoom>
@@ -122,8 +140,7 @@ tw_status tw_topology_place(uint32_t rank, uint32_t ranks, tw_placement* placeme
   const topology::Graph* graph = nullptr;
   if (Status s = topology::current(&graph); is_error(s)) return s;
   const Devices devices = devices_in(*graph);
-  const std::vector<topology::RankPlace> places = place_ranks(*graph, usable(*graph, devices), ranks);
-  return give(placement_of(*graph, devices, places[rank]), placement);
+  return give(placement_of(*graph, devices, place_of(*graph, usable(*graph, devices), rank, ranks)), placement);
 }
 
 tw_status tw_topology_distance(const char* from, const char* to, tw_distance* distance) {

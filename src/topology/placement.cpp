@@ -152,26 +152,32 @@ void divide(const Cores& cores, const std::vector<RankPlace*>& ranks) {
 
 /// A NUMA node whose processors are not usable sends its ranks to all others.
 void give_processors(const Graph& graph, const Usable& usable, std::vector<RankPlace>* ranks) {
+  std::map<size_t, bool> known;
+  const auto has_some = [&](size_t numa) {
+    const auto [at, fresh] = known.try_emplace(numa);
+    if (fresh) at->second = !cores_of(graph, usable.processors, numa).empty();
+    return at->second;
+  };
   std::map<size_t, std::vector<RankPlace*>> by_node;
-  for (RankPlace& rank : *ranks) {
-    const bool here = rank.numa != kNoNode && !cores_of(graph, usable.processors, rank.numa).empty();
-    by_node[here ? rank.numa : 0].push_back(&rank);
-  }
+  for (RankPlace& rank : *ranks) by_node[rank.numa != kNoNode && has_some(rank.numa) ? rank.numa : 0].push_back(&rank);
   for (const auto& [node, list] : by_node) divide(cores_of(graph, usable.processors, node), list);
 }
 
-/// Of what a rank without a GPU runs on.
-size_t numa_of_processors(const Graph& graph, const std::vector<unsigned>& processors) {
-  size_t numa = kNoNode;
-  for (const size_t core : graph.all(Kind::core)) {
-    const auto& all = graph.nodes[core].processors;
-    const bool here = std::find_first_of(all.begin(), all.end(), processors.begin(), processors.end()) != all.end();
-    if (!here) continue;
-    const size_t around = graph.around(core, Kind::numa);
-    if (numa != kNoNode && around != numa) return kNoNode;  // on several
-    numa = around;
-  }
+/// The NUMA node of each processor.
+std::vector<size_t> numa_by_processor(const Graph& graph) {
+  std::vector<size_t> numa(kMostProcessors, kNoNode);
+  for (const size_t core : graph.all(Kind::core))
+    for (const unsigned processor : graph.nodes[core].processors) numa[processor] = graph.around(core, Kind::numa);
   return numa;
+}
+
+/// That of all of them; kNoNode: they are on several, or it is not known.
+size_t numa_of_all(const std::vector<size_t>& numa, const std::vector<unsigned>& processors) {
+  if (processors.empty()) return kNoNode;
+  const size_t first = numa[processors[0]];
+  const bool one =
+      std::all_of(processors.begin(), processors.end(), [&](unsigned processor) { return numa[processor] == first; });
+  return one ? first : kNoNode;
 }
 
 unsigned farness(const std::string& kind) {
@@ -227,8 +233,9 @@ std::vector<RankPlace> place_ranks(const Graph& graph, const Usable& usable, uns
   for (RankPlace& one : places)
     if (one.gpu != kNoNode) one.shared = users[one.gpu];
   give_processors(graph, usable, &places);
+  const std::vector<size_t> numa = numa_by_processor(graph);
   for (RankPlace& one : places)
-    if (one.gpu == kNoNode) one.numa = numa_of_processors(graph, one.processors);
+    if (one.gpu == kNoNode) one.numa = numa_of_all(numa, one.processors);
   give_cards(graph, &places);
   return places;
 }

@@ -16,6 +16,7 @@ struct RankPlace {
 struct Usable {
   std::vector<unsigned> processors;  // ascending
   std::vector<size_t> gpus;          // nodes
+  bool operator==(const Usable&) const = default;
 };
 /// All that there is.
 Usable all_of(const Graph& graph);

@@ -95,9 +95,9 @@ def links(graph: Graph) -> Table | None:
         table.add_column(column)
     groups: dict[tuple[int, int, int, float], list[tuple[str, str]]] = {}
     for ends, some in graph.nvlinks().items():
-        up = [link for link in some if is_up(link)]
-        speed = sum(link.get("bandwidth", 0) for link in up)
-        key = (len(up), len(some) - len(up), some[0].get("version", 0), speed)
+        carrying = [link for link in some if is_up(link)]
+        speed = sum(link.get("bandwidth", 0) for link in carrying)
+        key = (len(carrying), len(some) - len(carrying), some[0].get("version", 0), speed)
         groups.setdefault(key, []).append(ends)
     for (up, down, version, speed), pairs in sorted(groups.items(), reverse=True):
         name = f"NVLink {version}" if version else "NVLink"
