@@ -224,7 +224,7 @@ def test_bind_refuses_another_machines_topology(tmp_path):
     assert done.returncode == 1 and "another machine's" in done.stderr and not done.stdout
     (tmp_path / "m.json").write_text('{"format": "thalweg topology 1", "nodes": [{"id": "gpu:0"}]}')
     done = launch("-n", "2", "--bind", sys.executable, "-c", SHOW, env={**os.environ, "THALWEG_TOPOLOGY": file})
-    assert done.returncode == 1 and f'{file}:1:46: "id" is "gpu:0"' in done.stderr
+    assert done.returncode == 1 and f'{file}:1:51: "id" is "gpu:0"' in done.stderr
 
 
 def test_rank_0_reads_standard_input():

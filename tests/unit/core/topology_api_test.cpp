@@ -116,7 +116,7 @@ TEST_F(TopologyApi, AFileThatIsNotRightEndsContextsToo) {
     ADD_FAILURE() << "a context was made";
   } catch (const thalweg::Error& error) {
     EXPECT_EQ(error.status(), TW_ERR_INVALID);
-    EXPECT_NE(std::string(error.what()).find(file + ":2:12: \"id\" is \"gpu:0\""), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(file + ":2:19: \"id\" is \"gpu:0\""), std::string::npos) << error.what();
   }
   std::filesystem::remove(file);
   use("/no/such/file");
