@@ -12,7 +12,7 @@ namespace thalweg::impl::topology {
 constexpr const char* kHwlocLibrary = "libhwloc.so.15";
 
 struct HwlocFound {
-  std::string version;  // "2.9.0"
+  std::string version;  // of its interface: "2.8"
   NumaNumbers numa;
   std::vector<PciFunction> pci;  // without links, speeds and states
 };

@@ -23,7 +23,7 @@ struct Where {
 };
 struct Discovery {
   Graph graph;
-  std::string hwloc, why_no_hwloc;  // a version, or why there is none
+  std::string hwloc, why_no_hwloc;  // the version of its interface, or why there is none
   std::string nvml, why_no_nvml;
 };
 Discovery discover(const Where& where);

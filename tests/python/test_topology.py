@@ -147,6 +147,13 @@ def test_topo_names_what_is_down(tmp_path):
     assert "6 down" in (tmp_path / "m.svg").read_text()
 
 
+def test_topo_names_errors(tmp_path):
+    whole = json.loads((MACHINES / "power9.json").read_text())
+    next(link for link in whole["links"] if link["kind"] == "nvlink")["errors"] = 12
+    (tmp_path / "m.json").write_text(json.dumps(whole))
+    assert "! NVLink 2 from gpu:0 to gpu:1 has counted 12 errors" in topo(machine=tmp_path / "m.json")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_json_is_a_machine_again(name, tmp_path):
     file = tmp_path / "again.json"

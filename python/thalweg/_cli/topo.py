@@ -63,5 +63,7 @@ def show(graph: Graph, places: list[dict[str, object]], console: Console) -> Non
         console.print(table)
         for note in notes:
             console.print(f"  ! {note}", style="bold yellow", highlight=False)
+    for note in topology_tree.errors(graph):
+        console.print(f"  ! {note}", style="yellow", highlight=False)
     if places:
         console.print(topology_tree.placements(places))

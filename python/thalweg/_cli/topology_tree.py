@@ -113,6 +113,14 @@ def links(graph: Graph) -> Table | None:
     return table if table.row_count else None
 
 
+def errors(graph: Graph) -> list[str]:
+    """Of NVLinks that have counted some: replays, recoveries and bad checksums since the driver started."""
+    counted = [link for link in graph.links if link.get("errors")]
+    return [
+        f"NVLink {link['port']} from {link['from']} to {link['to']} has counted {link['errors']} errors" for link in counted
+    ]
+
+
 def pairs_text(pairs: list[tuple[str, str]]) -> str:
     """``gpu 0-1, 0-2`` of GPUs; ``gpu:0-7 - nvswitch:1-2`` of others that all have the same ones."""
     words = [f"{number_of(one)}-{number_of(other)}" for one, other in pairs if kind_of(one) == kind_of(other) == "gpu"]
