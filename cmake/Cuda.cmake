@@ -23,7 +23,7 @@ if(THALWEG_NVCC)
   list(APPEND cuda_sources ${PROJECT_SOURCE_DIR}/src/devices/persistent/block.hpp)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
-    COMMAND ${THALWEG_NVCC} -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall
+    COMMAND ${THALWEG_NVCC} --threads 2 -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall
       -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src -gencode=arch=compute_80,code=[sm_80,compute_80]
       -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100
       ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/kernels.cu -o ${fatbin}
