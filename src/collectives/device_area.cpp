@@ -171,7 +171,7 @@ Status DeviceArea::allocate() {
 Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_plan* plan) {
   auto step = std::make_shared<ExchangeStep>();
   step->what.low_latency = line == AreaLine::ll ? 1 : 0;
-  step->what.slice = is_sliced(line) ? (bytes / size_ + 15) / 16 * 16 : 0;
+  step->what.slice = is_sliced(line) ? ((bytes + size_ - 1) / size_ + 15) / 16 * 16 : 0;
   step->what.unsliced = size_;
   step->what.reduces = line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
   step->what.type = TW_TYPE_FLOAT32;
@@ -293,7 +293,7 @@ KernelLine DeviceArea::line_of(AreaLine line) const {
   const double* const ns = costs_[line];
   const auto sent = [&](size_t length) { return moved(line, length_of(line, length), size_); };
   const auto slope = [&](size_t i) { return std::max(ns[i] - ns[i - 1], 1.0) / (sent(i) - sent(i - 1)); };
-  KernelLine of{ns[0], slope(1)};
+  KernelLine of{std::max(ns[0] - slope(1) * sent(0), 0.0), slope(1)};
   if (ns[2] == 0) return of;
   of.bend = static_cast<uint64_t>(sent(1));
   of.longer_byte_ns = slope(2);

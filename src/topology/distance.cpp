@@ -193,7 +193,8 @@ Reach reach_between(const Graph& graph, size_t from, size_t to) {
   const std::string in = graph.file.empty() ? "" : " in " + graph.file;
   reach.why = links.down > 0 ? count_text(links.down, links.down, graph.id(from), graph.id(to)) + in
                              : "no NVLink joins " + graph.id(from) + " and " + graph.id(to) + in;
-  if (kind_by_tree(graph, from, to) != "SYS") return reach.by = Reach::By::pcie, reach;
+  const bool known = graph.around(from, Kind::numa) != kNoNode && graph.around(to, Kind::numa) != kNoNode;
+  if (!known || kind_by_tree(graph, from, to) != "SYS") return reach.by = Reach::By::pcie, reach;
   reach.why += ", and they are on different NUMA nodes";
   return reach;
 }

@@ -160,6 +160,7 @@ def _measure(output: pathlib.Path | None, json: pathlib.Path | None, seconds: fl
             early = True
             console.print("Ended early: writing what there is.", style="yellow")
         finally:
+            document.write(numbers, document.text_of(content))  # what comes next asks a driver, which may not answer
             collector.finish()
             document.write(numbers, document.text_of(content))
     document.write(target, page.page(document.parse(document.text_of(content), str(numbers))))

@@ -6,6 +6,7 @@ nothing while a GPU idles, so it runs beside all measurements, and the report ke
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -70,7 +71,8 @@ class Sampler:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # of a driver that hangs: it cannot be killed
+                self._process.wait(1)
         self._output.seek(0)
         found = summary(self._output.read())
         self._output.close()

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from thalweg._cli import native, perf
 
+from . import commands, plan
 from . import document as document_module
-from . import plan
 from .document import Document
 from .machine import Load
 
@@ -84,7 +83,7 @@ def _step(document: Document, step: plan.Step, each: float, limit: float) -> Non
 
 
 def _collect(record: dict[str, Any], step: plan.Step, each: float, limit: float) -> None:
-    command = [sys.executable, "-m", step.module] if step.module else None
+    command = commands.module(step.module) if step.module else None
     for row in perf.rows(step.command(each), limit=limit, command=command):
         if wrong := document_module.check_row(row):
             raise native.NativeError(f"{step.name} printed a row that is none: {wrong}: {json.dumps(row)[:200]}")

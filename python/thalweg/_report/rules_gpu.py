@@ -40,8 +40,9 @@ def gpu_link(document: Document) -> Iterator[Finding]:
     for copy, value in readings.copies(document).items():
         ends = (copy.source, copy.target)
         if copy.by == "engine" and copy.direction == "one" and sum(map(readings.is_pinned, ends)) == 1:
-            device = next(end for end in ends if readings.is_device(end))
-            values[device] = min(values.get(device, value), value)
+            device = next((end for end in ends if readings.is_device(end)), None)
+            if device is not None:
+                values[device] = min(values.get(device, value), value)
     for device in readings.devices(document):
         words = _link_words(document, device)
         siblings = readings.median(v for other, v in values.items() if other != device)

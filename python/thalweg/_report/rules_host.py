@@ -85,7 +85,7 @@ def single_copy(document: Document) -> Iterator[Finding]:
 def shared_memory_small(document: Document) -> Iterator[Finding]:
     """Little room in /dev/shm."""
     if limit := _limit(document, "dev_shm_free"):
-        free = int(limit["value"]) if limit["value"].isdigit() else 0
+        free = int(limit["value"]) if limit["value"].isdecimal() else 0
         yield Finding(
             "dev_shm",
             WARNING,

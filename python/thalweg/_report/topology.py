@@ -7,11 +7,11 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+from . import commands
 from .document import Document
 
 SECONDS = 30
@@ -42,7 +42,7 @@ def draw(graph: dict[str, Any], name: str) -> str:
 
 def _topo(folder: str | None, *arguments: str) -> str:
     """What it prints; of the graph in a folder's file "report", else of this machine."""
-    command = [sys.executable, "-m", "thalweg._cli.main", "topo", *arguments]
+    command = [*commands.module("thalweg._cli.main"), "topo", *arguments]
     environment = {**os.environ, "THALWEG_TOPOLOGY": "report"} if folder else None
     try:
         done = subprocess.run(

@@ -61,7 +61,6 @@ class ExchangeBlock {
   /// such a run before all have begun it.
   THALWEG_DEVICE void end(bool failed, u32 pieces, bool met) {
     if (group_.rank() != 0) return;
-    failed = failed || aborted_ != 0;  // the flag's load is under way until here: a run of an aborted plan moves in vain
     if (!failed) {
       if (x_.low_latency == 0) m_.store(&words()->pieces, before_ + pieces);
       m_.store(&words()->turn, 4 * (run_ + 1) | (met ? room_ ^ 1 : room_) << 1);
@@ -141,14 +140,14 @@ class ExchangeBlock {
   u32 room_ = 0;  // of two
   u32 missing_ = 0, polls_ = 0;
   u64 since_ = 0;
-  u64 aborted_ = 0;  // the first thread's
 
  private:
   THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
 
   THALWEG_DEVICE u64 own() {
-    if (program_.guard.abort_flag != nullptr) aborted_ = m_.load(program_.guard.abort_flag);
-    const u64 before = machine::take_lowest_bit(m_, &words()->turn);
+    const u64 aborted = program_.guard.abort_flag != nullptr ? m_.load(program_.guard.abort_flag) : 0;
+    const u64 before = machine::take_lowest_bit(m_, &words()->turn);  // under way together
+    if (aborted != 0) return kRefused;                                // what others took from here would be wrong
     if ((before & 1) == 0) return before >> 1;
     fail_cold(m_, program_.guard, kBusy, 0, before >> 2, x_.rank);
     return kRefused;

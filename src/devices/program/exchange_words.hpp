@@ -27,7 +27,11 @@ THALWEG_DEVICE_COLD u64 read_part(M m, u64 at, u32 bytes) {
 }
 template <class M>
 THALWEG_DEVICE_COLD void write_part(M m, u64 at, u32 bytes, u64 word) {
-  if (bytes == 4 && at % 4 == 0) return m.write(reinterpret_cast<u32*>(at), static_cast<u32>(word));
+  if ((at | bytes) % 4 == 0) {
+    m.write(reinterpret_cast<u32*>(at), static_cast<u32>(word));
+    if (bytes > 4) m.write(reinterpret_cast<u32*>(at + 4), static_cast<u32>(word >> 32));
+    return;
+  }
   for (u32 i = 0; i < bytes; ++i)
     m.write(reinterpret_cast<unsigned char*>(at + i), static_cast<unsigned char>(word >> (8 * i)));
 }
@@ -60,15 +64,15 @@ class WordsRun : public ExchangeBlock<M, Group> {
 
   THALWEG_DEVICE void load() {
     if (x_.input_stride == 0) {
-      if ((sends_ | (takes_ >> x_.rank & 1)) != 0) ahead_[0] = read(x_.input + offset_);
+      ahead_[0] = (sends_ | (takes_ >> x_.rank & 1)) != 0 ? read(x_.input + offset_) : 0;
       THALWEG_UNROLL
       for (u32 k = 1; k < kRanks; ++k) ahead_[k] = ahead_[0];
       return;
     }
     THALWEG_UNROLL
     for (u32 k = 0; k < kRanks; ++k) {
-      if (k < x_.size && (k != 0 ? sends_ : takes_) >> peer(k) & 1)
-        ahead_[k] = read(x_.input + x_.input_stride * peer(k) + offset_);
+      const bool has = k < x_.size && ((k != 0 ? sends_ : takes_) >> peer(k) & 1) != 0;
+      ahead_[k] = has ? read(x_.input + x_.input_stride * peer(k) + offset_) : 0;
     }
   }
 
@@ -145,7 +149,7 @@ class WordsRun : public ExchangeBlock<M, Group> {
     u32 count = 0;
     THALWEG_UNROLL
     for (u32 from = 0; from < kRanks; ++from) {
-      words[from] = word(from);
+      words[from] = (takes_ >> from & 1) != 0 ? word(from) : 0;
       count += takes_ >> from & 1;
     }
     return fold_words<CommonElements>(x_.type, x_.op, words, count, CommonElements::Last(x_));

@@ -25,15 +25,17 @@ struct Rate {
   double per_second() const { return seconds > 0 ? static_cast<double>(adds) / seconds : 0; }
 };
 
-/// Until `over`, at least once.
+/// Until `over`, at least once; a minute at most, as other waits for a GPU.
 template <class Over>
 Rate add_by_host(u64* word, Over over) {
+  constexpr uint64_t kLimit = 60'000'000'000;
+  const uint64_t limit = now_ns() + kLimit;
   Rate rate;
   rate.seconds = timed([&] {
     do {
       for (uint64_t i = 0; i < kBetween; ++i) (void)__atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
       rate.adds += kBetween;
-    } while (!over());
+    } while (!over() && now_ns() < limit);
   });
   return rate;
 }
