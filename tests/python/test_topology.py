@@ -218,8 +218,8 @@ if __name__ == "__main__":
         payload = np.random.default_rng().integers(0, 256, LENGTH, np.uint8)
         source = tw.Memory.allocate(context, LENGTH, place="emulated:0")
         tw.copy(context, source, payload)
-        endpoint.put(source, remote, 0, visible=True)
         print(remote.explain("put", buffer=source))
+        endpoint.put(source, remote, 0, visible=True)
         print(endpoint.explain("send", buffer=source))
         moved = context.counters()["moved"]
         print("moved by", [way for way, count in moved.items() if count["operations"]])
