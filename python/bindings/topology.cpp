@@ -7,8 +7,14 @@ namespace thalweg::python {
 namespace {
 
 std::string topology_json() {
-  const nb::gil_scoped_release released;
-  return text_of([](char* to, size_t* size) { return tw_topology_json(to, size); });
+  tw_status status;
+  size_t size = 0;
+  {
+    const nb::gil_scoped_release released;  // the first question finds it
+    status = tw_topology_json(nullptr, &size);
+  }
+  check(status);
+  return text_of([](char* to, size_t* room) { return tw_topology_json(to, room); });
 }
 
 nb::dict topology_place(uint32_t rank, uint32_t ranks) {
