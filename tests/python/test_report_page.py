@@ -149,7 +149,7 @@ def test_comparing_with_itself_and_with_a_fault():
     assert len(same) > 400 and not (only_a or only_b or compare.changed(same))
     found, _, _ = compare.pairs(report("healthy_box"), report("gpu_pcie_x8"))
     changed = compare.changed(found)
-    assert changed and {pair.verdict for pair in changed} == {"worse"}
+    assert changed and {pair.outcome for pair in changed} == {"worse"}
     assert all("cuda:3" in pair.name and pair.ratio == "2 × worse" for pair in changed)
     back, _, _ = compare.pairs(report("gpu_pcie_x8"), report("healthy_box"))
     assert {pair.ratio for pair in compare.changed(back)} == {"2 × better"}

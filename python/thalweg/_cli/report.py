@@ -116,7 +116,7 @@ def _compare(first: pathlib.Path | None, others: list[pathlib.Path], output: pat
         table.add_column(name, justify=side)  # type: ignore[arg-type]
     changed = compare.changed(found)
     for pair in changed[:20]:
-        style = "green" if pair.verdict == "better" else "red"
+        style = "green" if pair.outcome == "better" else "red"
         table.add_row(escape(pair.name), pair.first, pair.second, f"[{style}]{pair.ratio}[/{style}]")
     Console().print(f"A: {escape(compare.label(here))}\nB: {escape(compare.label(there))}", highlight=False)
     Console().print(table if changed else "Nothing differs by 15 % or more.")

@@ -26,7 +26,7 @@ class Pair:
     gain: float  # how many times the second is better; below 1 it is worse
 
     @property
-    def verdict(self) -> str:
+    def outcome(self) -> str:
         """better, worse, or nothing."""
         if self.gain >= 1 + CHANGED:
             return "better"
@@ -38,8 +38,8 @@ class Pair:
         if abs(self.gain - 1) < 0.005:
             return "the same"
         if self.gain >= 1:
-            return f"{units.number(self.gain)} × better" if self.verdict else f"+{units.number(100 * (self.gain - 1))} %"
-        return f"{units.number(1 / self.gain)} × worse" if self.verdict else f"−{units.number(100 * (1 - self.gain))} %"
+            return f"{units.number(self.gain)} × better" if self.outcome else f"+{units.number(100 * (self.gain - 1))} %"
+        return f"{units.number(1 / self.gain)} × worse" if self.outcome else f"−{units.number(100 * (1 - self.gain))} %"
 
 
 def pairs(first: Document, second: Document) -> tuple[list[Pair], int, int]:
@@ -104,4 +104,4 @@ def compare_page(first: Document, second: Document) -> str:
 
 def changed(found: list[Pair]) -> list[Pair]:
     """Those that are marked, the farthest from equal first."""
-    return sorted((pair for pair in found if pair.verdict), key=lambda pair: -max(pair.gain, 1 / pair.gain))
+    return sorted((pair for pair in found if pair.outcome), key=lambda pair: -max(pair.gain, 1 / pair.gain))
