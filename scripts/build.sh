@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 preset="${1:?usage: scripts/build.sh PRESET [TARGET ...]}"
 shift
 [ $# -gt 0 ] || set -- thalweg thalweg_python thalweg-perf
+# A clone in another folder finds in the compiler's cache what this one has compiled.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 cmake --preset "$preset" -DTHALWEG_PYTHON=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python"
 cmake --build "build/$preset" -j "$(nproc)" --target "$@"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \

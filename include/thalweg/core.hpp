@@ -363,6 +363,9 @@ class [[nodiscard]] Context {
   [[nodiscard]] std::string counters() const {
     return detail::text_of([this](char* to, size_t* length) { return tw_context_counters(get(), to, length); });
   }
+  /// Records the timeline of the process into `file`, until end_trace() or the end of the context.
+  void trace(const char* file) const { detail::check(tw_context_trace(get(), file)); }
+  void end_trace() const { detail::check(tw_context_trace(get(), nullptr)); }
   /// place: "host", "pinned", "cuda:1", ... (thalweg/places.h). The host may not touch a device's.
   Memory allocate(size_t length, const char* place = "host") const {
     tw_memory_options options = TW_MEMORY_OPTIONS_INIT;

@@ -98,7 +98,7 @@ TW_CHECKED tw_status tw_context_info(tw_context *context, char *buffer, size_t *
  *  another machine (host name, processor, kernel) or of another version. `thalweg tune` measures and calls this.
  *  TW_ERR_INVALID: not such lines, or an absurd value. TW_ERR_IO: it cannot be written. */
 TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *size);
-/** Counters of refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed; target: the
+/** What the context counts, now, as JSON. Refused connections, by cause (authentication, version, malformed, timeout, replay, overload, closed; target: the
  *  client means another than this process; integrity: a message of the set-up was changed, repeated or left out on its way;
  *  identity: the peer claims to be a worker that it is not), `links`: ends of connections that this process has, and `moved`: for
  *  each way (eager, frames, mapped, kernel, push, pull, staging) how many operations it has moved and their bytes, of all workers of
@@ -106,8 +106,21 @@ TW_CHECKED tw_status tw_costs_save(const char *values, char *file, size_t *size)
  *  get and atomic operation counts for each run that the host starts: push or pull by a device's kernels, mapped by the host;
  *  what the host carries counts as the operation that carries it. What replays of captured graphs move by themselves is not
  *  counted, nor what code on windows and ends of channels moves. `named`: bytes of device
- *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent. As JSON. */
+ *  memory that went by staging in bounce buffers which the receiver reads where they are, counted where they were sent.
+ *  `workers`: of each its `posted` receives and `unexpected` messages, the number of its `endpoints`, the `sum` of what these and those before
+ *  them counted, and, `listed`, at most 256 of them, which moved most: `id` in this process, `peer` (its worker), its `pid` and `host`,
+ *  `transport`, `state`; `sent` and `received` messages with their bytes (byte streams' included), `accesses` (puts, gets, atomics, blocks) that
+ *  were posted here, `retries` (how often what was to be sent found no room or credit), and `moved`. `caches`: hits and misses, and `traced`:
+ *  `events` of the timeline and those `dropped`, of this process. Any thread; the service thread answers, workers are not disturbed.
+ *  The same is read from outside by `thalweg top` (docs/observing.md). */
 TW_CHECKED tw_status tw_context_counters(tw_context *context, char *buffer, size_t *size);
+/** Records the timeline of this process, of all its contexts and threads, into a new file (an older one is overwritten) in Perfetto's format:
+ *  operations, messages, copies, waits, steps of plans. "%p" in the path becomes this process's id. NULL: ends it; so do
+ *  tw_context_destroy of the same context and the end of the process. THALWEG_TRACE=file does the same from the first context on.
+ *  What happens before the call, or under way at it, is not in the file. Any thread. docs/observing.md says what it costs.
+ *  TW_ERR_BUSY: it is recorded already. TW_ERR_INVALID: NULL, where this context has begun none. TW_ERR_IO and its like: the
+ *  file cannot be made, or, at the end, could not be written. */
+TW_CHECKED tw_status tw_context_trace(tw_context *context, const char *file);
 
 /* ------------------------------------------------------------------------------------------------ worker */
 

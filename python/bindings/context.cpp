@@ -133,7 +133,28 @@ void bind_context(nb::module_& m) {
           "What was found: version, build, transports and why others are not, limits and remedies, as a dictionary.")
       .def(
           "counters", [](Context& c) { return json_of(&tw_context_counters, c.get()); },
-          "Counts of refused connections by cause, and links: how many connections this process has, as a dictionary.")
+          "What the context counts: refused connections by cause, links, moved (by way), workers with their endpoints, caches, "
+          "as a "
+          "dictionary.\n"
+          "thalweg.h says what each is (tw_context_counters); `thalweg top` shows it from outside.")
+      .def(
+          "trace",
+          [](Context& c, const std::optional<std::string>& file) {
+            tw_context* context = c.get();
+            tw_status status;
+            {
+              const nb::gil_scoped_release release;
+              status = tw_context_trace(context, text_or_null(file));
+            }
+            check(status);
+          },
+          arg("file").none(),
+          "Records the timeline of this process into a new file in Perfetto's format; \"%p\" in its name is the process's id. "
+          "None ends "
+          "it;\n"
+          "so do close() and the process's end. Raises BusyError while one is recorded, InvalidError for None without one, and "
+          "what\n"
+          "opening or writing a file raises.")
       .def(
           "close",
           [](Context& c) {

@@ -22,7 +22,7 @@ template <class Ask>
 std::string text_of(Ask&& ask) {
   size_t size = 0;
   check(ask(static_cast<char*>(nullptr), &size));
-  std::string text(size + 256, '\0');  // it may grow in between
+  std::string text(size + size / 8 + 256, '\0');  // it may grow in between
   size = text.size();
   check(ask(text.data(), &size));
   return text.c_str();

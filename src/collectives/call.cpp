@@ -10,6 +10,7 @@
 #include "collectives/direct_run.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
+#include "trace/trace.hpp"
 
 namespace thalweg::impl {
 
@@ -201,6 +202,8 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   const bool blocks = request == nullptr && sinks.named() == 0;
   if (blocks && !group.worker.engine->may_progress())
     return fail(TW_ERR_BUSY, "%s: callbacks and handlers run inside progress: pass a request or a callback", call.name);
+  trace::LateSpan span(trace::What::collective);
+  if (blocks) span.begin();
   const uint64_t limit_ns = options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns;
   const bool maybe_direct = blocks && (options.algorithm == nullptr || std::strcmp(options.algorithm, "direct") == 0);
   Collectives* all = nullptr;
@@ -211,6 +214,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (Status s = all->check(); is_error(s)) return s;
     if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
     if (Status s = check_combined(call, task); is_error(s)) return s;
+    span.bytes = task.bound.output.length;
   }
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;

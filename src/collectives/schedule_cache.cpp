@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/cache_counts.hpp"
 #include "collectives/explain.hpp"
 
 namespace thalweg::impl {
@@ -84,7 +85,7 @@ Status ScheduleCache::find(const Collective& what, const char* name, std::shared
   const Key key{
       {what.kind, what.count, what.element, what.root, bits_of(what), what.chunk}, what.in_place, name != nullptr ? name : ""};
   if (kept) {
-    if (const auto found = schedules_.find(key); found != schedules_.end()) {
+    if (const auto found = schedules_.find(key); CacheCounts::looked(Cache::schedules, found != schedules_.end())) {
       *out = found->second;
       return TW_OK;
     }

@@ -5,8 +5,9 @@
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "core/context.hpp"
+#include "core/counters.hpp"
 #include "routes/cost_file.hpp"
-#include "transports/link_count.hpp"
+#include "trace/trace.hpp"
 
 using namespace thalweg::impl;
 
@@ -91,11 +92,14 @@ tw_status tw_context_info(tw_context* context, char* buffer, size_t* length) {
 tw_status tw_context_counters(tw_context* context, char* buffer, size_t* length) {
   const Status status = check(context);
   if (is_error(status)) return status;
-  std::string text = context->refusals.json();
-  text.back() = ',';
-  text += " \"links\": " + std::to_string(LinkCount::alive()) + ", \"moved\": " + context->traffic.json() +
-          ", \"named\": " + std::to_string(context->traffic.named()) + "}";
+  const std::string text = counters_json(*context);
   return copy_out(text.c_str(), text.size() + 1, buffer, length);
+}
+
+tw_status tw_context_trace(tw_context* context, const char* file) {
+  const Status status = check(context);
+  if (is_error(status)) return status;
+  return file != nullptr ? trace::start(file, context) : trace::stop(context);
 }
 
 }  // extern "C"

@@ -105,6 +105,7 @@ void tw_worker::take_link(ConnectionEvent&& event) {
     return;
   }
   link->user = &*endpoint->peer;
+  endpoint->peer->connection = event.token;
   endpoint->transport = event.port->name();
   endpoint->is_protected = (link->features & kLinkProtected) != 0;
   engine->attach(*endpoint->peer, *link);

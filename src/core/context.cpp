@@ -10,13 +10,16 @@
 
 #include "base/clock.hpp"
 #include "base/interfaces.hpp"
+#include "base/log.hpp"
 #include "base/platform/process.hpp"
+#include "core/live.hpp"
 #include "core/setup.hpp"
 #include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
 #include "routes/machine_costs.hpp"
 #include "security/tls.hpp"
 #include "topology/machine.hpp"
+#include "trace/trace.hpp"
 #include "transports/transports.hpp"
 
 namespace thalweg::impl {
@@ -173,12 +176,18 @@ Status tw_context::open(const tw_context_options& options) {
   status = loop.start();
   if (is_error(status)) return status;
   setup = std::make_unique<Setup>(*this);
-  return setup->open();
+  status = setup->open();
+  if (is_error(status)) return status;
+  live = std::make_unique<Live>(*this);
+  if (is_error(live->open())) log(LogLevel::info, "thalweg top will not see this context: %s", last_error());
+  return trace::start_by_environment();
 }
 
 tw_context::~tw_context() {
+  if (live != nullptr) live->close();
   if (setup != nullptr) setup->close();
   loop.stop();
+  if (!born.forked()) (void)trace::stop(this);  // where it has begun one
   await_releases(5 * kSecond);
 }
 

@@ -16,7 +16,7 @@
 #include "memory/signal.hpp"
 #include "routes/costs.hpp"
 #include "routes/device_table.hpp"
-#include "routes/moved.hpp"
+#include "routes/traffic.hpp"
 #include "routes/ways.hpp"
 #include "security/handshake.hpp"
 #include "security/job_key.hpp"
@@ -25,6 +25,7 @@
 
 namespace thalweg::impl {
 
+class Live;
 class Setup;
 
 /// tw_context_options with the environment and the defaults filled in.
@@ -84,6 +85,8 @@ struct tw_context {
   thalweg::impl::RefusalCounters refusals;
   thalweg::impl::Traffic traffic;
   std::vector<thalweg::impl::IpAddress> addresses;  // for worker addresses
+  std::unique_ptr<thalweg::impl::Live> live;
+  std::atomic<uint32_t> rank{0}, ranks{0};  // of the world that this process is in; ranks 0: of none. For those who watch
   std::atomic<uint32_t> workers{0};
   std::mutex plans_mutex;
   std::unique_ptr<thalweg::impl::Extension> plans;  // made at the first use of a plan (plans/proxy.hpp)

@@ -3,7 +3,6 @@
 #include "core/setup.hpp"
 
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "core/acceptor.hpp"
 #include "core/connector.hpp"
 #include "core/context.hpp"
+#include "core/socket_dir.hpp"
 #include "core/worker.hpp"
 
 namespace thalweg::impl {
@@ -25,8 +25,6 @@ namespace {
 constexpr uint64_t kRestNs = 50 * kMillisecond;
 constexpr int kAcceptsPerTurn = 16;
 constexpr int kBacklog = 512;
-constexpr int64_t kAbandonedSeconds = 10;
-constexpr unsigned kAbandonedMost = 4096;  // some microseconds each
 
 }  // namespace
 
@@ -44,6 +42,9 @@ Setup::~Setup() = default;
 
 Status Setup::open() {
   token_ = random_id();
+  char name[20];
+  snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(token_));
+  name_ = name;
   const bool network = context_.usable(&TransportTraits::over_network) != nullptr;
   if (context_.usable(&TransportTraits::passes_descriptors) != nullptr) {
     const Status status = open_unix();
@@ -58,6 +59,12 @@ Status Setup::open() {
   return network ? open_network() : Status(TW_OK);
 }
 
+std::vector<const tw_worker*> Setup::workers() const {
+  std::vector<const tw_worker*> all;
+  for (const auto& [id, worker] : workers_) all.push_back(worker);
+  return all;
+}
+
 std::string Setup::socket_path(uint64_t token) const {
   char name[32];
   snprintf(name, sizeof name, "/%016llx.sock", static_cast<unsigned long long>(token));
@@ -70,24 +77,7 @@ bool Setup::unix_candidate(uint64_t token, SocketAddress* out) const {
 
 Status Setup::open_unix() {
   const std::string& directory = context_.settings.socket_dir;
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, ("mkdir " + directory).c_str());
-  struct stat info {};
-  if (lstat(directory.c_str(), &info) != 0) return fail_errno(errno, ("stat " + directory).c_str());
-  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
-    return fail(TW_ERR_PERMISSION, "%s must be a directory of this user with mode 0700: remove it, or set THALWEG_SOCKET_DIR",
-                directory.c_str());
-  }
-  // Another user who may rename this directory could replace it.
-  const std::string parent = directory.substr(0, std::max<size_t>(directory.rfind('/'), 1));
-  if (stat(parent.c_str(), &info) != 0) return fail_errno(errno, ("stat " + parent).c_str());
-  const bool foreign = info.st_uid != geteuid() && info.st_uid != 0;
-  if (foreign || ((info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0)) {
-    return fail(TW_ERR_PERMISSION,
-                "others may replace what is in %s: set THALWEG_SOCKET_DIR to a directory of this user's, or of root's with the "
-                "sticky bit",
-                parent.c_str());
-  }
-  remove_abandoned_sockets(directory, ".sock", kAbandonedSeconds, kAbandonedMost);
+  if (const Status made = prepare_socket_dir(directory, ".sock"); is_error(made)) return made;
   SocketAddress where;
   if (!unix_candidate(token_, &where)) {
     return fail(TW_ERR_INVALID, "socket directory %s is too long a path: set THALWEG_SOCKET_DIR", directory.c_str());

@@ -83,6 +83,8 @@ class Setup {
   Status add_door(std::unique_ptr<Door> door);
   void remove_door(uint64_t listener);  // waits
   uint64_t token() const { return token_; }
+  /// Of this context's sockets' files, and no other's.
+  const std::string& name() const { return name_; }
   uint16_t port() const { return port_; }
   /// The unix socket of a process's context by its address's token.
   std::string socket_path(uint64_t token) const;
@@ -92,6 +94,7 @@ class Setup {
   // --- service thread
   tw_context& context() { return context_; }
   tw_worker* find(WorkerId id) const;
+  std::vector<const tw_worker*> workers() const;
   void end_connector(uint64_t key);
   void end_acceptor(uint64_t id);
   void refused(Refusal refusal, const std::string& why);
@@ -113,6 +116,7 @@ class Setup {
   tw_context& context_;
   std::atomic<uint64_t> next_key_{1};
   uint64_t token_ = 0;
+  std::string name_;
   uint16_t port_ = 0;
   std::vector<std::unique_ptr<Door>> doors_;
   std::unordered_map<WorkerId, tw_worker*> workers_;

@@ -9,6 +9,7 @@
 
 #include "base/platform/process.hpp"
 #include "core/hello.hpp"
+#include "trace/trace.hpp"
 
 using namespace thalweg::impl;
 
@@ -24,10 +25,11 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
   engine_options.multi_threaded = multi;
   engine_options.persistent = context.settings.persistent;
   engine_options.way = context.settings.way;
+  engine_options.traffic = &context.traffic;
+  engine_options.worker = id;
   engine_options.owner = this;
   engine_options.lost = [](void* worker, Peer& peer, Status why) { static_cast<tw_worker*>(worker)->on_lost(peer, why); };
   engine = std::make_unique<Engine>(engine_options);
-  context.traffic.add(engine->moved);
 }
 
 Status tw_worker::open(const tw_worker_options& options) {
@@ -92,8 +94,8 @@ tw_worker::~tw_worker() {
     engine->remove(*endpoint->peer);
   }
   for (auto& [listener_id, listener] : listeners) delete listener;
-  context.traffic.remove(engine->moved);
   engine.reset();
+  context.traffic.forget(id);
 }
 
 Port* tw_worker::port(std::string_view name) const {
@@ -115,6 +117,7 @@ Status tw_worker::arm() {
 Status tw_worker::nap(uint64_t timeout_ns) {
   pollfd one{epoll.get(), POLLIN, 0};
   timespec limit{time_t(timeout_ns / kSecond), long(timeout_ns % kSecond)};
+  const trace::Span span(trace::What::sleep);
   const int ready = ppoll(&one, 1, timeout_ns == kForever ? nullptr : &limit, nullptr);
   return ready > 0 ? TW_OK : TW_ERR_TIMED_OUT;
 }

@@ -26,6 +26,7 @@
 #include "memory/signal.hpp"
 #include "protocols/engine.hpp"
 #include "security/worker_identity.hpp"
+#include "trace/trace.hpp"
 
 struct tw_worker {
   using Status = thalweg::impl::Status;
@@ -140,6 +141,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   unsigned idle = 0;
   uint64_t deadline = kForever;
   bool timed = false;
+  trace::LateSpan span(trace::What::wait);
   for (;;) {
     for (unsigned poll = 1; stored && poll < kPolls; ++poll) {
       if (done()) return TW_OK;
@@ -150,6 +152,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
       waiting.restart();
       continue;
     }
+    span.begin();
     const Waiting::Next next = waiting.idle();
     if (waiting.spinning() && (++idle & 63) != 0) continue;
     const uint64_t now = monotonic_ns();

@@ -82,6 +82,11 @@ class Device {
 
   /// What it is and by which driver, as costs are kept by: "NVIDIA H200, driver 13.0". Printable.
   virtual std::string model() const = 0;
+  /// The device's own time, in nanoseconds: by it the steps of its programs are recorded in the timeline (trace/trace.hpp), which finds out
+  /// how it runs beside the host's. False: not this time.
+  virtual bool clock(uint64_t* now) { return *now = 0, false; }
+  /// Makes ready to ask it: clock() allocates nothing. False: it has none that can be read.
+  virtual bool has_clock() { return false; }
   /// Kernels' blocks are spread over so many.
   virtual unsigned multiprocessors() const = 0;
 

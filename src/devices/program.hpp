@@ -59,7 +59,21 @@ struct ProgramRun {
   const device::Exchange* exchange = nullptr;  // of a program that is one; host memory, which the call reads and does not keep
   const device::ExchangeCounts* counts = nullptr;  // the same, of one whose counts lie in device memory
   uint64_t over = 0;                               // device::Program::over
+  uint64_t times = 0;                              // ... ::times
+  uint32_t kept_runs = 0;
 };
+
+/// As its executor reads it, with its steps where the caller has them.
+inline device::Program program_of(const ProgramRun& run) {
+  return {run.steps.data(),
+          static_cast<uint32_t>(run.steps.size()),
+          run.after.data(),
+          reinterpret_cast<device::ProgramState*>(run.state),
+          run.guard,
+          reinterpret_cast<device::u64*>(run.over),
+          reinterpret_cast<device::StepTime*>(run.times),
+          run.kept_runs};
+}
 
 constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInlineSteps && after <= kInlineAfter; }
 constexpr size_t state_bytes(size_t steps) {

@@ -11,6 +11,7 @@
 #include "groups/addressed_peers.hpp"
 #include "groups/group.hpp"
 #include "groups/mailbox.hpp"
+#include "trace/trace.hpp"
 
 using namespace thalweg::impl;
 
@@ -97,6 +98,10 @@ Status init(const tw_init_options& options, tw_group** out) {
   if (Status s = AddressedPeers::make(*world->worker, std::move(addresses), timeout_ns, &group->peers); is_error(s)) return s;
   group->id = all[0].id;
   group->take_places(all);
+  tw_context& owner = group->worker.context;
+  owner.rank.store(launcher->rank, std::memory_order_relaxed);
+  owner.ranks.store(launcher->size, std::memory_order_relaxed);
+  trace::call_process("rank " + std::to_string(launcher->rank));
   group->world = std::move(world);
   *out = group.release();
   return TW_OK;

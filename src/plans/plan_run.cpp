@@ -2,10 +2,12 @@
 #include "plans/plan_run.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/c_checks.hpp"
 #include "devices/program/program_executor.hpp"
 #include "plans/queue.hpp"
+#include "trace/trace.hpp"
 
 using namespace thalweg::impl;
 namespace device = thalweg::device;
@@ -15,14 +17,21 @@ ProgramRun PlanRuns::run(size_t part) const {
   run.guard = {abort_flag_of(program_.state()), failure_.record(part),
                reinterpret_cast<const device::u64*>(failure_.abort_word()), limit_ns_};
   if (executor_->device() == nullptr) run.carrier = carried_.carrier();
+  times_.put_into(&run, part);
   return run;
 }
 
 void PlanRuns::begin(Executor& executor) {
   executor_ = &executor;
   note_moves();
+  times_.begin(executor, program_, true);
   const std::lock_guard lock(proxy_.mutex());
   owner_words_ = program_.owner_words();
+}
+
+void PlanRuns::use_program() {
+  host_run_.reset();
+  times_.begin(*executor_, program_, false);
 }
 
 void PlanRuns::forget_owner_words() {
@@ -36,6 +45,7 @@ void PlanRuns::release() {
   if (own_queue_ != nullptr) proxy_.forget(own_queue_.get());
   own_queue_.reset();
   last_queue_ = nullptr;
+  times_.release();
 }
 
 /// A collective's names the rank.
@@ -66,7 +76,29 @@ void PlanRuns::count_run() {
   for (const Moves& one : moves_) moved_.count(one.way, one.each.bytes, one.each.operations);
 }
 
+void PlanRuns::trace_begin(uint64_t began) {
+  trace::Event event;
+  event.what = trace::What::run;
+  event.phase = trace::Phase::begins;
+  event.id = activity_ = trace::new_activity();
+  event.at = began;
+  for (const Moves& one : moves_) event.bytes += one.each.bytes;
+  if (trace::on()) trace::record(event);
+}
+
+void PlanRuns::trace_end(Status status) {
+  if (activity_ == 0) [[likely]]
+    return;
+  trace::Event event;
+  event.what = trace::What::run;
+  event.phase = trace::Phase::ends;
+  event.id = std::exchange(activity_, 0);
+  event.status = static_cast<int16_t>(status);
+  if (trace::on()) trace::record_now(event);
+}
+
 Status tw_plan::trigger(tw_queue* on) {
+  const trace::Span span(trace::What::trigger);
   if (!prepared_) return fail(TW_ERR_INVALID, "the plan is not prepared: call tw_plan_prepare");
   if (Status s = failure_.any() ? failure_.now() : failure_.check_ranks(); is_error(s)) return s;
   EnqueueTurn turn(failure_.areas());
@@ -156,6 +188,7 @@ Status PlanRuns::enqueue(tw_queue& on) {
 Status PlanRuns::start_by_host() {
   if (under_way_) return fail(TW_ERR_BUSY, "the plan is still running: wait for it with tw_plan_finish");
   Status status = TW_IN_PROGRESS;
+  const uint64_t began = trace::on() ? cpu_ticks() : 0;
   if (executor_->device() == nullptr) {
     if (Status s = channels_.claim(nullptr); is_error(s)) return s;
     if (host_run_ == nullptr) host_run_ = std::make_unique<HostProgram>(run(0));
@@ -180,7 +213,10 @@ Status PlanRuns::start_by_host() {
     if (carried_.carrier() != nullptr) proxy_.hurry();
   }
   count_run();
+  if (began != 0) [[unlikely]]
+    trace_begin(began);
   under_way_ = status == TW_IN_PROGRESS;
+  if (!under_way_) trace_end(status);
   return is_error(status) ? failure_.now() : Status{TW_OK};
 }
 
@@ -237,6 +273,7 @@ Status PlanRuns::test() {
   const Status status = executor_->device() != nullptr ? test_device() : host_run_->advance();
   if (status == TW_IN_PROGRESS) return status;
   under_way_ = false;
+  trace_end(status);
   if (const Status failed = failure_.now(); is_error(failed)) return failed;
   return status;
 }

@@ -12,6 +12,7 @@
 #include "plans/plan_failure.hpp"
 #include "plans/plan_program.hpp"
 #include "plans/plan_proxied.hpp"
+#include "plans/plan_times.hpp"
 #include "plans/plan_version.hpp"
 #include "routes/moved.hpp"
 
@@ -42,7 +43,7 @@ class PlanRuns final : public Channel::User {
   /// Forgets its own queue and its run. No run is under way.
   void release();
   /// After an update: the host begins its next run with the new program.
-  void forget_program() { host_run_.reset(); }
+  void use_program();
 
   Status start(tw_queue& on);
   Status start_by_host();
@@ -73,8 +74,10 @@ class PlanRuns final : public Channel::User {
   Status note(Queue& on, const tw_queue* of);
   Status give_up(Queue& on, Status status, bool begun, const char* why);
   Status part_over(const OwnerWords& words) const;
-  void note_moves();  // what each run moves by itself
-  void count_run();   // in moved_
+  void note_moves();                 // what each run moves by itself
+  void count_run();                  // in moved_
+  void trace_begin(uint64_t began);  // of a run by the host
+  void trace_end(Status status);
 
   Proxy& proxy_;
   const PlanList& list_;
@@ -90,7 +93,9 @@ class PlanRuns final : public Channel::User {
   std::unique_ptr<Queue> own_queue_;  // of runs by the host on a device; its waits block no other work
   tw_queue* last_queue_ = nullptr;
   std::unique_ptr<HostProgram> host_run_;
+  PlanTimes times_;
   bool under_way_ = false;               // a run by the host
+  uint64_t activity_ = 0;                // ... in the timeline; 0: not there
   bool tells_over_ = false;              // by PlanFailure::over_word()
   unsigned polls_ = 0;                   // of that word
   std::vector<OwnerWords> owner_words_;  // under the proxy's mutex

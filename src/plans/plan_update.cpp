@@ -43,7 +43,7 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
     give_back(left);
   }
   if (Status s = program_.compose(); is_error(s)) return s;
-  runs_.forget_program();
+  runs_.use_program();
   if (Status s = program_.place(); is_error(s)) return s;
   return given_back();
 }

@@ -119,6 +119,8 @@ Status step_am_single(OpRun& run) {
   const Status status = send_piece(peer, run, am_header(Frame::am, op), piece);
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length + op.header_length);
+  if (trace::on()) [[unlikely]]
+    trace_sent(peer, trace::What::sent, op.tag, op.length);
   run.cancelable = false;
   run.stage = 1;
   return sent_all(run);
@@ -191,12 +193,14 @@ Status try_am(Peer& peer, const OpDesc& op) {
   if (op.header_length != 0) std::memcpy(to, op.header, op.header_length);
   if (op.length != 0) {
     std::memcpy(to + op.header_length, op.address, op.length);
-    peer.engine->moved.count(Way::eager, op.length);
+    peer.tally.moved.count(Way::eager, op.length);
   }
   FrameHeader header = am_header(Frame::am, op);
   header.length = static_cast<uint32_t>(body);
   peer.link->port->commit(*peer.link, header);
   peer.eager_credit -= eager_cost(body);
+  if (trace::on()) [[unlikely]]
+    trace_sent(peer, trace::What::sent, op.tag, op.length);
   return TW_OK;
 }
 
@@ -262,6 +266,10 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
     settle(engine, data);
     return engine.active().give_back(&data);
   }
+  if (data.kind != Kind::rts && data.length != 0) {  // as the sender counts them
+    peer.tally.received.add();
+    peer.tally.received_bytes.add(data.length);
+  }
   tw_am_message message{peer.endpoint,
                         data.id,
                         header,
@@ -270,7 +278,11 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
                         data.length,
                         &data};
   data.in_handler = true;
+  trace::Span span(trace::What::handler);
+  span.peer = peer.identity.worker;
+  span.bytes = data.length;
   Status status = entry->handler(entry->arg, &message);
+  span.finish();
   data.in_handler = false;
   if (data.header != nullptr) settle_header(engine, data);
   if (data.kind != Kind::ended && status == TW_IN_PROGRESS) {
@@ -295,6 +307,8 @@ tw_am_data* open(Engine& engine, Peer& peer, const FrameHeader& header, Kind kin
   data->peer = &peer;
   data->header_length = header.a;
   data->length = length;
+  if (trace::on()) [[unlikely]]
+    trace_arrived(peer, true, header.id, length);
   return data;
 }
 

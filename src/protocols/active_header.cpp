@@ -9,6 +9,7 @@
 #include "protocols/flow.hpp"
 #include "protocols/operation_routes.hpp"
 #include "protocols/rendezvous.hpp"
+#include "protocols/tracing.hpp"
 
 namespace thalweg::impl {
 
@@ -62,6 +63,8 @@ Status send_header(OpRun& run, Frame frame) {
   if (run.stage != kHeaderGoes) {
     const Status status = send_first(run, frame);
     if (status != TW_OK) return status;
+    if (trace::on()) [[unlikely]]
+      trace_sent(*op.peer, frame == Frame::am_long ? trace::What::sent : trace::What::announced, op.tag, op.length);
   }
   while (run.moved < op.header_length) {
     const size_t n = std::min<size_t>(op.header_length - run.moved, op.peer->limits.fragment);

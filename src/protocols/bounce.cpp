@@ -237,7 +237,7 @@ Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, co
   const Status status = peer.link->port->send(*peer.link, header, &piece);
   if (status == TW_OK) {
     ++run.pipeline.in_flight;
-    engine.moved.count_named(length);
+    peer.tally.moved.count_named(length);
   }
   return status;
 }

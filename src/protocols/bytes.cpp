@@ -55,6 +55,7 @@ void gave(Engine& engine, Peer& peer, uint64_t n) {
 
 /// n bytes more are in the receive; ends it when it has what it wants.
 void filled(Engine& engine, Peer& peer, OpRun& run, size_t n) {
+  peer.tally.stream_received.add(n);
   run.moved += n;
   run.info.length = run.moved;
   run.cancelable = false;  // what arrived would be lost

@@ -11,6 +11,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/one_sided.hpp"
+#include "trace/trace.hpp"
 
 namespace thalweg::impl {
 
@@ -220,7 +221,10 @@ unsigned Completions::run_callbacks() {
   bool& calling = calling_back();
   const bool nested = std::exchange(calling, true);
   OpRun* run = nullptr;
-  while ((run = next_called(ready, &events, run)) != nullptr) call(*run);
+  while ((run = next_called(ready, &events, run)) != nullptr) {
+    const trace::Span span(trace::What::callback);
+    call(*run);
+  }
   calling = nested;
   return events;
 }
@@ -240,6 +244,13 @@ Status Completions::tell_of(tw_request request, const Completion& completion) {
   return TW_OK;
 }
 
+/// Of a queue; it is no operation of its own in the timeline.
+static OpRun* entry_for(Engine& engine, const OpDesc& op, const Completion& completion) {
+  OpRun* const entry = engine.acquire(op);
+  if (entry != nullptr) name_sink(*entry, completion);
+  return entry;
+}
+
 Status Completions::tell_ended(const Completion& completion) {
   const Engine::Guard guard(engine_);
   const OpDesc nothing;
@@ -247,7 +258,7 @@ Status Completions::tell_ended(const Completion& completion) {
     impl::tell(engine_, completion, nothing, {}, TW_OK);
     return TW_OK;
   }
-  OpRun* const entry = engine_.acquire(nothing, completion);
+  OpRun* const entry = entry_for(engine_, nothing, completion);
   if (entry == nullptr) return TW_ERR_LIMIT;
   entry->stage = kEndedBefore;
   engine_.complete(*entry, TW_OK);
@@ -263,7 +274,7 @@ Status Completions::start(const OpDesc& op, const Completion& completion) {
     brief.tag = op.tag;
     brief.immediate = op.immediate;
     brief.length = op.length;
-    entry = engine_.acquire(brief, completion);
+    entry = entry_for(engine_, brief, completion);
     if (entry == nullptr) return TW_ERR_LIMIT;
   }
   const Status status = kStarters[static_cast<size_t>(op.verb)](engine_, op, completion);

@@ -17,6 +17,7 @@
 #include "protocols/persistent_line.hpp"
 #include "routes/device_table.hpp"
 #include "routes/limits.hpp"
+#include "trace/trace.hpp"
 
 namespace thalweg::impl {
 Status make_ordering(Device& device, const void* native, uint32_t kind, Ordering** out) {
@@ -62,6 +63,28 @@ void look_at_each(RunList& runs, Look look) {
     runs.remove(run);
     if (look(*run) && first == nullptr) first = run;
   }
+}
+
+/// A device's copies in the timeline, from their submission to their end as the host sees it. 0: nothing is traced.
+uint64_t begin_copies(std::span<const Copy> copies) {
+  if (!trace::on()) [[likely]]
+    return 0;
+  trace::Event event;
+  event.what = trace::What::device_copy;
+  event.phase = trace::Phase::begins;
+  event.id = trace::new_activity();
+  for (const Copy& copy : copies) event.bytes += copy.width * copy.rows * copy.slices;
+  trace::record_now(event);
+  return event.id;
+}
+
+void end_copies(uint64_t activity, Status status) {
+  trace::Event event;
+  event.what = trace::What::device_copy;
+  event.phase = trace::Phase::ends;
+  event.id = activity;
+  event.status = static_cast<int16_t>(status);
+  if (trace::on()) trace::record_now(event);
 }
 
 void end_loan(OpRun& run) {
@@ -167,6 +190,8 @@ Status DeviceQueues::launch(Line& line, Kernel kernel) {
 
 void DeviceQueues::end(const Waiter& waiter, Status status) {
   --pending_;
+  if (waiter.activity != 0) [[unlikely]]
+    end_copies(waiter.activity, status);
   if (waiter.visit != nullptr) waiter.visit->leave();
   waiter.done(engine_, waiter.token, status);
 }
@@ -258,7 +283,7 @@ Status DeviceQueues::submit(Device& device, std::span<const Copy> copies, Done d
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   place->gathered.insert(place->gathered.end(), copies.begin(), copies.end());
   for (const Copy& copy : copies) place->gathered_bytes += copy.width * copy.rows * copy.slices;
-  place->gathering.push_back({0, done, token, use_of(users), copies.size(), false, flow});
+  place->gathering.push_back({0, done, token, use_of(users), copies.size(), false, flow, begin_copies(copies)});
   ++pending_;
   return TW_OK;
 }

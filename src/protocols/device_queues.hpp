@@ -133,6 +133,7 @@ class DeviceQueues {
     size_t copies = 0;                 // of those that are gathered
     bool last = false;                 // ... in a call
     Flow flow = Flow::none;
+    uint64_t activity = 0;  // of the timeline; 0: not traced
   };
   /// A queue that counts its finished calls in pinned memory: a poll costs the host a load, a driver's query a microsecond.
   struct Line {

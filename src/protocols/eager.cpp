@@ -22,7 +22,7 @@ namespace thalweg::impl {
 
 Status Engine::try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate, uint8_t flags) {
   Guard guard(*this);
-  return send_at_once(*this, peer, buffer, length, tag, immediate, flags);
+  return send_at_once(peer, buffer, length, tag, immediate, flags);
 }
 
 namespace {
@@ -52,9 +52,11 @@ Status step_single(OpRun& run) {
                        .by_reference = single_by_reference(peer.limits, op.layout == nullptr, op.length, op.length)});
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length);
+  if (trace::on()) [[unlikely]]
+    trace_sent(peer, trace::What::sent, op.tag, op.length);
   run.cancelable = false;
   run.stage = 1;
-  if (sync) peer.engine->count_moved(op, Way::eager);
+  if (sync) Engine::count_sent(op);
   return sync ? TW_IN_PROGRESS : sent_all(run);
 }
 
@@ -85,13 +87,20 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 void complete_then(Engine& engine, OpRun& run, Status status) { engine.complete(run, status); }
 
 Status sent_all(OpRun& run) {
-  run.op->peer->engine->count_moved(*run.op, run.op->verb == Verb::bytes_send ? Way::frames : Way::eager);
+  const bool stream = run.op->verb == Verb::bytes_send;
+  if (stream && run.op->length != 0) {
+    Engine::count_moved(*run.op, Way::frames);
+    run.op->peer->tally.stream_sends.add();
+    run.op->peer->tally.stream_sent.add(run.op->length);
+  } else if (!stream) {
+    Engine::count_sent(*run.op);
+  }
   if (run.pipeline.in_flight == 0) return TW_OK;
   run.pipeline.kind = Pipeline::out;
   return TW_IN_PROGRESS;
 }
 
-Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
+Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const std::byte* header, size_t header_length) {
   const OpDesc& op = *run.op;
   if (run.stage == 0) {
     const bool reference = by_reference(peer.limits, op.layout == nullptr, op.length);
@@ -107,6 +116,8 @@ Status send_segments(Engine& engine, Peer& peer, OpRun& run, FrameHeader first, 
     begin_payload(run);
     Status status = send_piece(peer, run, first, Piece{prefix, prefix_length, 0, n, nullptr, 0, false});
     if (status != TW_OK) return status;
+    if (trace::on()) [[unlikely]]
+      trace_sent(peer, trace::What::sent, op.tag, op.length);
     run.stage = 1;
     run.cancelable = false;
     run.pipeline.dest_op = peer.next_first++;
@@ -200,7 +211,7 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   if (!engine.free_to_match(peer, header.a, &run)) return;
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   run->info = {peer.endpoint, header.a, header.b, length};
-  consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
+  consumed_message(engine, peer, length);
   answer_sync(engine, peer, sync);
   deliver(engine, *run, payload, length);
 }
@@ -208,13 +219,13 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
 }  // namespace
 
 inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body) {
-  WaitedReceive* receive = waited_;
+  WaitedReceive* receive = waited_.load(std::memory_order_relaxed);
   if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 ||
       (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
-  waited_ = nullptr;
+  waited_.store(nullptr, std::memory_order_relaxed);
   receive->info = {peer.endpoint, header.a, header.b, header.length};
-  consumed(*this, peer, static_cast<uint64_t>(eager_cost(header.length)));
+  consumed_message(*this, peer, header.length);
   copy_body(receive->address, body.payload(), std::min<uint64_t>(header.length, receive->length));
   receive->status = header.length <= receive->length ? TW_OK : TW_ERR_TRUNCATED;
   return true;
@@ -222,15 +233,15 @@ inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBy
 
 /// What post_run() has made, and nothing has touched since, is in no list and of no peer.
 inline bool Engine::deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body) {
-  OpRun* const run = sole_;
+  OpRun* const run = sole_.load(std::memory_order_relaxed);
   if (run == nullptr || ((run->own.tag ^ header.a) & run->own.mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
   const uint64_t length = header.length;
   if (length > run->own.length || run->sink > SinkKind::callback || run->detached || run->extras) [[unlikely]]
     return false;  // it is matched like others
-  sole_ = nullptr;
+  sole_.store(nullptr, std::memory_order_relaxed);
   run->info = {peer.endpoint, header.a, header.b, length};
-  consumed(*this, peer, static_cast<uint64_t>(eager_cost(length)));
+  consumed_message(*this, peer, length);
   copy_body(run->own.address, body.payload(), length);
   run->cancelable = false;
   run->status.store(TW_OK, std::memory_order_release);  // with the bytes and run->info
@@ -251,11 +262,13 @@ namespace {
   if (asks && !body.take(&sync)) [[unlikely]]
     return;
   OpRun* run = engine.receives(header.flags).match(header.a, &peer);
+  if (trace::on()) [[unlikely]]
+    trace_arrived(peer, run != nullptr, header.a, length);
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   if (needs_bounce_buffer(*run->op)) [[unlikely]]
     return on_tagged_for_device(engine, peer, header, payload, length, sync, run);
   run->info = {peer.endpoint, header.a, header.b, length};
-  consumed(engine, peer, static_cast<uint64_t>(eager_cost(length)));
+  consumed_message(engine, peer, length);
   if (sync != 0) [[unlikely]]
     answer_sync(engine, peer, sync);
   deliver_to_host(engine, *run, payload, length);
@@ -283,6 +296,8 @@ std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& hea
   if (run == nullptr || run->op->layout != nullptr || needs_bounce_buffer(*run->op) || run->op->length < header.length)
     return nullptr;
   engine.matcher(header.flags).withdraw(*run);
+  if (trace::on()) [[unlikely]]
+    trace_arrived(peer, true, header.a, header.length);
   run->cancelable = false;
   run->info = {peer.endpoint, header.a, header.b, header.length};
   engine.bind(*run, peer);
@@ -294,7 +309,7 @@ void tagged_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
   OpRun* run = peer.destination;
   if (run == nullptr) return;
   peer.destination = nullptr;
-  consumed(engine, peer, static_cast<uint64_t>(eager_cost(header.length)));
+  consumed_message(engine, peer, header.length);
   engine.complete(*run, TW_OK);
 }
 
@@ -322,7 +337,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   Assembly done = assembly;
   assembly = Assembly{};
   if (done.kind == Assembly::Kind::receive) {
-    consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
+    consumed_message(engine, peer, done.length);
     if (done.run->bounce_buffer != nullptr) return deliver_bounce_buffer(engine, *done.run);
     engine.complete_received(*done.run);
   } else if (done.kind == Assembly::Kind::message) {
@@ -330,7 +345,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   } else if (done.kind == Assembly::Kind::active) {
     am_arrived(engine, peer, *done.active);
   } else {
-    consumed(engine, peer, static_cast<uint64_t>(eager_cost(done.length)));
+    consumed_message(engine, peer, done.length);
   }
 }
 
@@ -365,6 +380,8 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   const size_t n = body.left();
   OpRun* run = engine.receives(header.flags).match(header.a, &peer);
   if (!engine.free_to_match(peer, header.a, &run)) return;
+  if (trace::on()) [[unlikely]]
+    trace_arrived(peer, run != nullptr, header.a, first.length);
   peer.assembly.op = first.op;
   peer.assembly.length = first.length;
   peer.assembly.arrived = 0;
@@ -405,7 +422,7 @@ void cut_short(Engine& engine, Peer& peer, uint64_t op, Status why) {
     cut.message->failure = is_error(why) ? why : TW_ERR_PROTOCOL;
     return;
   }
-  consumed(engine, peer, static_cast<uint64_t>(eager_cost(cut.length)));
+  consumed_message(engine, peer, cut.length);
   if (cut.kind == Assembly::Kind::receive) engine.complete(*cut.run, is_error(why) ? why : TW_ERR_PROTOCOL, kUndelivered);
 }
 
@@ -464,10 +481,12 @@ inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64
     name_completion(*run, *completion);
     hand_out(*run, *completion);
   }
-  if (waited_ == nullptr && sole_ == nullptr && matcher().nothing_to_match()) [[likely]] {
+  if (trace::on()) [[unlikely]]
+    trace_begin(*this, *run);
+  if (nothing_posted() && matcher().nothing_to_match()) [[likely]] {
     run->info = {};
     run->cancelable = true;
-    sole_ = run;
+    sole_.store(run, std::memory_order_relaxed);
   } else {
     place_receive(*run);
   }
@@ -569,9 +588,8 @@ Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t ma
 
 void Engine::post_wait(WaitedReceive& receive) {
   Guard guard(*this);
-  if (options_.multi_threaded || !matcher().nothing_to_match() || waited_ != nullptr || sole_ != nullptr)
-    return post_waited(receive);
-  waited_ = &receive;
+  if (trace::on() || options_.multi_threaded || !matcher().nothing_to_match() || !nothing_posted()) return post_waited(receive);
+  waited_.store(&receive, std::memory_order_relaxed);
 }
 
 void Engine::post_waited(WaitedReceive& receive) {
@@ -580,8 +598,13 @@ void Engine::post_waited(WaitedReceive& receive) {
 }
 
 [[gnu::noinline]] void Engine::post_sole() {
-  if (waited_ != nullptr) post_waited(*std::exchange(waited_, nullptr));
-  if (sole_ != nullptr) matcher().post(*std::exchange(sole_, nullptr));
+  const auto take = [](auto& place) {
+    const auto was = place.load(std::memory_order_relaxed);
+    place.store(nullptr, std::memory_order_relaxed);
+    return was;
+  };
+  if (WaitedReceive* const waited = take(waited_)) post_waited(*waited);
+  if (OpRun* const sole = take(sole_)) matcher().post(*sole);
 }
 
 Status Engine::end_wait(WaitedReceive& receive) {
@@ -606,7 +629,7 @@ void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
   switch (message.kind) {
     case tw_message::Kind::here:
       if (peer != nullptr && peer->link != nullptr) {
-        consumed(engine, *peer, message.cost);
+        consumed_message(engine, *peer, message.info.length);
         answer_sync(engine, *peer, message.sync_op);
       }
       deliver(engine, run, message.payload(), message.info.length);
@@ -622,7 +645,7 @@ void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
       rendezvous_receive(engine, *peer, run, message.rts);
       break;
     case tw_message::Kind::failed:
-      if (peer != nullptr && peer->link != nullptr) consumed(engine, *peer, message.cost);
+      if (peer != nullptr && peer->link != nullptr) consumed_message(engine, *peer, message.info.length);
       engine.complete(run, message.failure, kUndelivered);
       break;
     case tw_message::Kind::lost:

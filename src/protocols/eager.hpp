@@ -5,6 +5,7 @@
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/match.hpp"
+#include "protocols/tracing.hpp"
 
 namespace thalweg::impl {
 
@@ -15,14 +16,16 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 inline uint8_t space_flag(const OpDesc& op) { return (op.flags & kOpGroup) != 0 ? kFrameGroup : 0; }
 
 /// Engine::try_send, under the lock where there is one.
-[[gnu::always_inline]] inline Status send_at_once(Engine& engine, Peer& peer, const void* buffer, size_t length, uint64_t tag,
+[[gnu::always_inline]] inline Status send_at_once(Peer& peer, const void* buffer, size_t length, uint64_t tag,
                                                   uint64_t immediate, uint8_t flags) {
   const int64_t cost = eager_cost(length);
   if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
   const Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
   if (status == TW_OK) [[likely]] {
     peer.eager_credit -= cost;
-    engine.moved.count(Way::eager, length);
+    peer.tally.moved.count(Way::eager, length);
+    if (trace::on()) [[unlikely]]
+      trace_sent(peer, trace::What::sent, tag, length);
   }
   return status;
 }

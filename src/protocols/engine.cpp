@@ -23,6 +23,7 @@
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/tracing.hpp"
 
 namespace thalweg::impl {
 
@@ -94,6 +95,8 @@ OpRun* Engine::acquire(const OpDesc& op, const Completion& completion) {
   if (run == nullptr) [[unlikely]]
     return nullptr;
   name_completion(*run, completion);
+  if (trace::on()) [[unlikely]]
+    trace_begin(*this, *run);
   return run;
 }
 
@@ -186,6 +189,8 @@ Status Engine::settle_calls(OpRun& run, Status status) {
   if (run.extras && by_calls(run.own)) [[unlikely]]
     status = settle_calls(run, status);
   if (run.sink != SinkKind::none) Completions::prepare_to_tell(run, true);
+  if (run.traced) [[unlikely]]
+    trace_end(*this, run, status);
   // release: a test with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (run.sink != SinkKind::none) {
@@ -208,7 +213,9 @@ std::string Engine::truncated_text(uint64_t message, uint64_t buffer) {
          " bytes: post a larger one, or probe for the length first";
 }
 
-void Engine::discard(OpRun& run) {
+void Engine::discard(OpRun& run, Status status) {
+  if (run.traced) [[unlikely]]
+    trace_end(*this, run, status);
   if (run.list != nullptr) run.list->remove(&run);
   if (run.counted != Counted::no) count_out(run);
   if (run.peer != nullptr) run.peer->waiting.remove(&run);
@@ -232,6 +239,7 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
   bind(*run, peer);
   uint64_t name = number(*run);
   Status status = may_step ? run->protocol->step(*run) : TW_AGAIN;
+  if (status == TW_AGAIN) peer.tally.retries.add();
   if (status == TW_AGAIN && (!no_wait || run->stage != 0)) {
     if (op.header_length != 0 && !keep_header(*run)) {
       if (run->stage == 0) {
@@ -244,7 +252,7 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
     wants_push(peer);
     status = TW_IN_PROGRESS;
   } else if (status != TW_IN_PROGRESS) {
-    discard(*run);
+    discard(*run, status);
     return status;
   }
   if (completion.request != nullptr) *completion.request = name;
@@ -399,7 +407,10 @@ unsigned Engine::push_queue(Peer& peer, RunList& queue) {
   while (OpRun* run = queue.front()) {
     if (peer.link == nullptr || peer.doomed) break;
     Status status = run->protocol->step(*run);
-    if (status == TW_AGAIN) break;
+    if (status == TW_AGAIN) {
+      peer.tally.retries.add();
+      break;
+    }
     ++events;
     if (status == TW_IN_PROGRESS) {
       if (run->list == &queue) queue.remove(run);
@@ -417,7 +428,10 @@ unsigned Engine::push_pipelines(Peer& peer) {
     if (run == first || peer.link == nullptr || peer.doomed) break;
     const uint64_t before = run->pipeline.position, turn = before / kTurn;
     Status status = pipeline_turn(*this, peer, *run);
-    if (status == TW_AGAIN) break;
+    if (status == TW_AGAIN) {
+      peer.tally.retries.add();
+      break;
+    }
     ++events;
     if (status != TW_IN_PROGRESS) continue;
     const Pipeline& pipeline = run->pipeline;
@@ -464,6 +478,7 @@ void Engine::send_control(Peer& peer, FrameHeader header, const void* body) {
   if (peer.control.empty() && peer.link->port->send(*peer.link, header, body) == TW_OK) return;
   if (peer.control.full()) return doom(peer, TW_ERR_PEER_LOST, "the peer sends requests but does not read the answers");
   ControlFrame frame;
+  peer.tally.retries.add();
   frame.header = header;
   if (header.length > 0) __builtin_memcpy(frame.body, body, header.length);
   peer.control.push(frame);
@@ -479,7 +494,7 @@ Status Engine::cancel(tw_request request) {
   if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS || !run->cancelable) {
     return impl::fail(TW_ERR_BUSY, "too late to cancel: matched, announced or complete already");
   }
-  if (run == sole_) receives();
+  if (run == sole_.load(std::memory_order_relaxed)) receives();
   if (run->offer != 0 && !end_offer(*this, *run)) return impl::fail(TW_ERR_BUSY, "too late to cancel: a peer has matched it");
   if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, TW_ERR_CANCELED);
   complete(*run, TW_ERR_CANCELED);

@@ -9,6 +9,7 @@
 // ones that take a request number too, where they must); test() and info() never do. Callbacks of requests run at the end of
 // progress() outside the lock; handlers of active messages run inside it and may post (the lock is recursive).
 #pragma once
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -26,7 +27,7 @@
 #include "protocols/run_pool.hpp"
 #include "protocols/wire.hpp"
 #include "routes/device_messages.hpp"
-#include "routes/moved.hpp"
+#include "routes/traffic.hpp"
 #include "transports/transport.hpp"
 
 namespace thalweg::impl {
@@ -68,9 +69,11 @@ struct EngineOptions {
   Way way = Way::any;            // the only one beside frames, for measurements
   FirstNumbers first;
   BounceSizes bounces;
-  uint64_t header_silence_ns = 30'000'000'000;                  // flow.cpp. Tests take less
-  uint64_t hidden_from = kHiddenFrom;                           // device_messages.hpp. Tests take less
-  void* owner = nullptr;                                        // core's worker; passed to `lost`
+  uint64_t header_silence_ns = 30'000'000'000;  // flow.cpp. Tests take less
+  uint64_t hidden_from = kHiddenFrom;           // device_messages.hpp. Tests take less
+  Traffic* traffic = nullptr;                   // knows this engine's endpoints; outlives it. Null: nobody watches
+  uint64_t worker = 0;                          // their owner's name in it, and in the timeline
+  void* owner = nullptr;                        // core's worker; passed to `lost`
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
@@ -213,8 +216,8 @@ class Engine final : public Sink {
     complete_truncated(run);
   }
   [[gnu::cold]] static std::string truncated_text(uint64_t message, uint64_t buffer);
-  /// Gives a run back that never started: no completion is seen.
-  void discard(OpRun& run);
+  /// Gives a run back that never started, or was over at once: no completion is seen. status: for the timeline.
+  void discard(OpRun& run, Status status = TW_OK);
   /// Hands out the request number; `done` runs are handed out too. Returns TW_IN_PROGRESS.
   Status hand_out(OpRun& run, const Completion& completion) {
     if (completion.request != nullptr) *completion.request = number(run);
@@ -259,7 +262,7 @@ class Engine final : public Sink {
   Matcher& matcher(const OpDesc& op) { return *matchers_[op.flags / kOpGroup & 1]; }
   /// To match or to post users' receives: the waited or the sole one is among the posted ones from here on.
   Matcher& receives(uint8_t frame_flags = 0) {
-    if (waited_ != nullptr || sole_ != nullptr) [[unlikely]]
+    if (!nothing_posted()) [[unlikely]]
       post_sole();
     return matcher(frame_flags);
   }
@@ -290,10 +293,22 @@ class Engine final : public Sink {
     run.pipeline.kind = Pipeline::none;
   }
   /// The operation's payload has moved by this way. Parts are not counted: the operation that they belong to is.
-  void count_moved(const OpDesc& op, Way way) {
-    if ((op.flags & kOpPart) == 0 && op.length != 0) moved.count(way, op.length);
+  static void count_moved(const OpDesc& op, Way way) {
+    if ((op.flags & kOpPart) == 0 && op.length != 0) op.peer->tally.moved.count(way, op.length);
   }
-  Moved moved;
+  /// The same of an eager message, of which one without bytes counts, too.
+  static void count_sent(const OpDesc& op) {
+    if ((op.flags & kOpPart) == 0 && (op.length != 0 || op.verb == Verb::send))
+      op.peer->tally.moved.count(Way::eager, op.length);
+  }
+  /// By the endpoints that it has now.
+  Moved::Count moved(Way way) const;
+  uint64_t named() const;
+  /// Receives that wait for a message, and messages that wait for a receive. Any thread.
+  struct Held {
+    uint64_t posted = 0, unexpected = 0;
+  };
+  Held held() const;
   uint64_t granted = 0;  // of unexpected_budget, to all peers
   uint64_t headers = 0;  // ... of that, for long headers of active messages
 
@@ -302,6 +317,9 @@ class Engine final : public Sink {
   static void name_completion(OpRun& run, const Completion& completion) {
     name_sink(run, completion);
     run.detached = !keeps_run(completion.kind) && completion.request == nullptr;
+  }
+  bool nothing_posted() const {
+    return waited_.load(std::memory_order_relaxed) == nullptr && sole_.load(std::memory_order_relaxed) == nullptr;
   }
   void post_waited(WaitedReceive& receive);
   void post_sole();
@@ -377,8 +395,10 @@ class Engine final : public Sink {
   // So many calls of progress may ask nothing_new(), from the next one on and behind each that looks everywhere. Not 0 only with
   // lone_, without a lock and without devices, while no peer is busy and no callback is due.
   unsigned calm_ = 0, calm_turns_ = 0;
-  WaitedReceive* waited_ = nullptr;
-  OpRun* sole_ = nullptr;  // a short receive that was posted while nothing was to match: not in the matcher, until receives()
+  // Both relaxed: written by the progress owner, read by held() in any thread.
+  std::atomic<WaitedReceive*> waited_{nullptr};
+  std::atomic<OpRun*> sole_{
+      nullptr};  // a short receive that was posted while nothing was to match: not in the matcher, until receives()
   uint64_t incoming_ = 0;
   Completions completions_;
 };

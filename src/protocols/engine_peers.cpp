@@ -24,6 +24,7 @@ void Engine::add(Peer& peer) {
   Guard guard(*this);
   if (std::find(peers_.begin(), peers_.end(), &peer) == peers_.end()) peers_.push_back(&peer);
   peer.engine = this;
+  if (options_.traffic != nullptr) options_.traffic->add(peer.tally, options_.worker);
 }
 
 void Engine::attach(Peer& peer, Link& link) {
@@ -39,7 +40,30 @@ void Engine::attach(Peer& peer, Link& link) {
   link.body_copy.choose(costs_of(peer).streamed != 0, costs_of(peer).stream_copy);
   link.wide = costs_of(peer).wide != 0;
   open_credit(*this, peer);
+  if (options_.traffic != nullptr) options_.traffic->connected(peer.tally, link.port->name(), link.peer);
   wants_push(peer);
+}
+
+Moved::Count Engine::moved(Way way) const {
+  Moved::Count sum;
+  for (const Peer* peer : peers_) sum += peer->tally.moved.of(way);
+  return sum;
+}
+
+uint64_t Engine::named() const {
+  uint64_t sum = 0;
+  for (const Peer* peer : peers_) sum += peer->tally.moved.named();
+  return sum;
+}
+
+Engine::Held Engine::held() const {
+  Held held;
+  for (const auto& matcher : matchers_) {
+    held.posted += matcher->posted_count();
+    held.unexpected += matcher->unmatched_count();
+  }
+  held.posted += (waited_.load(std::memory_order_relaxed) != nullptr) + (sole_.load(std::memory_order_relaxed) != nullptr);
+  return held;
 }
 
 bool Engine::idle(const Peer& peer) const {
@@ -54,6 +78,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   peer.link = nullptr;
   peer.state = status;
   peer.why = why;
+  if (first && options_.traffic != nullptr) options_.traffic->lost(peer.tally, status);
   peer.limits = Limits{};
   peer.control.clear();
   peer.assembly = Assembly{};
@@ -109,6 +134,7 @@ void Engine::remove(Peer& peer) {
   std::erase_if(doomed_, [&peer](const auto& doomed) { return doomed.first == &peer; });
   peer.doomed = false;
   std::erase(peers_, &peer);
+  if (options_.traffic != nullptr) options_.traffic->remove(peer.tally);
 }
 
 void Engine::doom(Peer& peer, Status status, const std::string& why) {

@@ -62,6 +62,12 @@ inline void consumed(Engine& engine, Peer& peer, uint64_t cost) {
   peer.consumed_bytes += cost;
   if (peer.consumed_bytes * 4 >= peer.granted_bytes) give_back_messages(engine, peer);
 }
+/// The same of a tagged one with so many bytes, which is counted.
+inline void consumed_message(Engine& engine, Peer& peer, uint64_t bytes) {
+  peer.tally.received.add();
+  peer.tally.received_bytes.add(bytes);
+  consumed(engine, peer, static_cast<uint64_t>(eager_cost(bytes)));
+}
 inline void consumed_rts(Engine& engine, Peer& peer) {
   if (++peer.consumed_messages * 4 >= kFirstRts) give_back_messages(engine, peer);
 }

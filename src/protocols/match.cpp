@@ -31,7 +31,7 @@ Matcher::~Matcher() {
 }
 
 OpRun* Matcher::any_posted() const {
-  if (posted_ == 0) return nullptr;
+  if (posted_.get() == 0) return nullptr;
   for (const RunList& list : exact_) {
     if (!list.empty()) return list.front();
   }
@@ -48,7 +48,7 @@ OpRun* Matcher::earlier(OpRun* exact, uint64_t tag, const Peer* peer) const {
 }
 
 bool Matcher::earlier_are_offered(const OpRun& run, const Peer& peer, size_t offered) const {
-  if (posted_ - 1 == offered) return true;
+  if (posted_.get() - 1 == offered) return true;
   const uint64_t tag = run.op->tag;
   if (run.op->mask != ~uint64_t{0}) return false;  // it could take messages of any of them
   const auto told = [&peer](OpRun& one) { return one.offer != 0 && offered_to(one) == &peer; };
@@ -88,7 +88,8 @@ void Matcher::link_bucket(tw_message& message) {
 }
 
 void Matcher::keep(tw_message& message) {
-  if (++unmatched_ > chains_.size() * 4) grow_unmatched();
+  unmatched_.add();
+  if (unmatched_.get() > chains_.size() * 4) grow_unmatched();
   message.next = nullptr;
   message.previous = last_;
   (last_ != nullptr ? last_->next : first_) = &message;
@@ -122,7 +123,7 @@ void Matcher::unlink_list(tw_message& message, tw_message*& first, tw_message*& 
 }
 
 void Matcher::take_out(tw_message& message) {
-  --unmatched_;
+  unmatched_.sub();
   unlink_list(message, first_, last_);
   Chain& chain = chains_[bucket(message.info.tag, chain_shift_)];
   (message.bucket_previous != nullptr ? message.bucket_previous->bucket_next : chain.first) = message.bucket_next;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/tally.hpp"
 #include "protocols/operation.hpp"
 #include "protocols/wire.hpp"
 
@@ -39,18 +40,22 @@ class Matcher {
   void post(OpRun& run) {
     run.sequence = ++sequence_;
     run.posted = true;
-    if (++posted_ > size_t{4} << (64 - exact_shift_)) [[unlikely]]  // more than four a bucket
+    posted_.add();
+    if (posted_.get() > size_t{4} << (64 - exact_shift_)) [[unlikely]]  // more than four a bucket
       grow_exact();
     (run.op->mask == ~uint64_t{0} ? exact_[bucket(run.op->tag, exact_shift_)] : wild_).push_back(&run);
   }
   void withdraw(OpRun& run) {
     run.posted = false;
-    --posted_;
+    posted_.sub();
     run.list->remove(&run);
   }
   bool unmatched() const { return first_ != nullptr; }
+  // So many of either. Any thread.
+  uint64_t posted_count() const { return posted_.get(); }
+  uint64_t unmatched_count() const { return unmatched_.get(); }
   /// Neither a posted receive nor an unmatched message.
-  bool nothing_to_match() const { return posted_ == 0 && first_ == nullptr; }
+  bool nothing_to_match() const { return posted_.get() == 0 && first_ == nullptr; }
   /// Any posted receive, or null (to end them all).
   OpRun* any_posted() const;
   /// The earliest posted receive that takes this message, out of matching; or null.
@@ -61,7 +66,7 @@ class Matcher {
   }
   /// The same, left in matching.
   OpRun* peek(uint64_t tag, const Peer* peer) const {
-    if (posted_ == 0) return nullptr;
+    if (posted_.get() == 0) return nullptr;
     OpRun* exact = exact_[bucket(tag, exact_shift_)].front();
     while (exact != nullptr && !takes_exactly(*exact, tag, peer)) exact = exact->link.next;
     return wild_.empty() ? exact : earlier(exact, tag, peer);
@@ -108,7 +113,7 @@ class Matcher {
   std::vector<RunList> exact_;
   RunList wild_;
   uint64_t sequence_;
-  size_t posted_ = 0, unmatched_ = 0;
+  Tally posted_, unmatched_;
   unsigned exact_shift_, chain_shift_;
   std::vector<Chain> chains_;
   tw_message *first_ = nullptr, *last_ = nullptr;

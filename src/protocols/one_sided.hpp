@@ -258,7 +258,7 @@ inline bool try_put_mapped(const void* buffer, size_t length, const RemoteRegion
   } else {
     std::memcpy(to, buffer, length);
   }
-  region.peer->engine->moved.count(Way::mapped, length);
+  region.peer->tally.moved.count(Way::mapped, length);
   return true;
 }
 

@@ -182,6 +182,7 @@ struct alignas(64) OpRun {
   uint8_t offer = 0;  // a posted receive that is offered (offers.hpp): 1 + its entry
   SinkKind sink = SinkKind::none;
   bool has_sink = false;    // it names a sink, which may have been notified
+  bool traced = false;      // its end belongs into the timeline (tracing.hpp)
   RunList* list = nullptr;  // where it is queued now
   RunLink link;             // for that list
   Peer* peer = nullptr;     // whose `waiting` it is in (Engine::bind)

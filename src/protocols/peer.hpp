@@ -9,6 +9,7 @@
 
 #include "protocols/operation.hpp"
 #include "routes/limits.hpp"
+#include "routes/traffic.hpp"
 #include "transports/transport.hpp"
 
 struct tw_message;
@@ -140,6 +141,8 @@ struct Peer {
   RunList importing;                 // runs that wait for an import of device memory
   OneSided one_sided;                // one_sided.hpp
   PeerRunList waiting;               // every run that a loss of this peer must end
+  EndpointTally tally;               // read by any thread, once the engine's Traffic has it
+  uint64_t connection = 0;           // of this link, the same at both ends; 0: it has no name. For the timeline
 
   Peer();
   ~Peer();

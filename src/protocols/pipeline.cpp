@@ -16,6 +16,7 @@
 #include "protocols/eager.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/staging.hpp"
+#include "trace/trace.hpp"
 
 namespace thalweg::impl {
 
@@ -186,6 +187,8 @@ std::byte* reach(Peer& peer, const Pipeline& pipeline, Status* status) {
 /// The next piece, by this process's own loads and stores or by the kernel. While it runs the other side keeps its memory.
 Status copy_piece(Peer& peer, OpRun& run) {
   Pipeline& pipeline = run.pipeline;
+  trace::Span span(trace::What::copy);
+  span.peer = peer.identity.worker;
   size_t left = pipeline.end - pipeline.position;
   std::byte* room = nullptr;
   if (run.staging != nullptr) {
@@ -198,6 +201,7 @@ Status copy_piece(Peer& peer, OpRun& run) {
   if (pipeline.other.by_kernel) {
     int64_t moved = kernel_copy(peer, run, std::min(left, kKernelPiece), room);
     if (moved < 0) return static_cast<Status>(moved);
+    span.bytes = static_cast<uint64_t>(moved);
     pipeline.position += static_cast<uint64_t>(moved);
     return TW_OK;
   }
@@ -213,6 +217,7 @@ Status copy_piece(Peer& peer, OpRun& run) {
   } else {
     pull ? unpack(run.cursor, there, n) : pack(run.cursor, there, n);
   }
+  span.bytes = n;
   pipeline.position += n;
   return TW_OK;
 }

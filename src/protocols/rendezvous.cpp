@@ -20,6 +20,7 @@
 #include "protocols/offers.hpp"
 #include "protocols/operation_routes.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/tracing.hpp"
 
 namespace thalweg::impl {
 
@@ -80,6 +81,8 @@ size_t describe_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader* frame, 
 
 void await_receiver(Peer& peer, OpRun& run) {
   --peer.rts_credit;
+  peer.tally.announced.add();
+  peer.tally.announced_bytes.add(run.op->length);
   run.stage = kRtsSent;
   run.cancelable = false;
   run.fin = [](Engine& e, OpRun& r, Status) {
@@ -104,6 +107,8 @@ Status send_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   const bool claims = offered && find_claim(engine, peer, op, &claim);
   const Status status = claims ? send_claiming_rts(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
+  if (trace::on()) [[unlikely]]
+    trace_sent(peer, trace::What::announced, op.tag, op.length);
   await_receiver(peer, run);
   if (frame.id != 0 && tagged) device_push_claimed(engine, run, claim);
   return TW_IN_PROGRESS;
@@ -216,7 +221,15 @@ void frames_done(Engine& engine, OpRun& run, Status status) {
 }  // namespace
 
 void received_by(Engine& engine, OpRun& run, Way way) {
-  engine.moved.count(way, wanted(run));
+  if (run.peer != nullptr) {
+    EndpointTally& tally = run.peer->tally;
+    const uint64_t bytes = wanted(run);
+    tally.moved.count(way, bytes);
+    tally.fetched.add();
+    tally.fetched_bytes.add(bytes);
+    tally.received.add();
+    tally.received_bytes.add(bytes);
+  }
   engine.complete_received(run);
 }
 
@@ -346,6 +359,8 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   OpRun* run =
       claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives(header.flags).match(header.a, &peer);
   if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;
+  if (trace::on()) [[unlikely]]
+    trace_arrived(peer, run != nullptr, header.a, rts.rts.length);
   if (run != nullptr) {
     run->info = {peer.endpoint, header.a, header.b, rts.rts.length};
     engine.bind(*run, peer);

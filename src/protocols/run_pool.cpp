@@ -103,7 +103,7 @@ void RunPool::free_extras(OpRun& run) {
   run.text = nullptr;
   delete run.loan;
   run.loan = nullptr;
-  run.owns_header = run.extras = false;
+  run.owns_header = run.extras = run.traced = false;
 }
 
 OpRun* RunPool::find_any(uint64_t number, RunPool** pool) {

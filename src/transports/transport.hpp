@@ -204,8 +204,10 @@ class Port {
   using FrameTest = bool (*)(const FrameHeader& header, const void* what);
   /// Good until the link is closed here, or, once it is lost, until on_lost has returned.
   virtual OfferTables offers(Link&) { return {}; }
-  /// Frames that were taken from this link, the one that is being handled included.
+  /// Frames that were taken from this link, the one that is being handled included; and frames that were sent. The n-th that was sent
+  /// is the n-th that is taken. 0: this transport does not count.
   virtual uint64_t taken(const Link&) { return 0; }
+  virtual uint64_t sent(const Link&) { return 0; }
   /// Of the frames that went over this link behind the first `taken` ones, and that the peer may not have handled yet: does
   /// test(header, what) hold for one? True also if that is unknown. Of a header, type, flags, id and `a` are filled
   /// in.

@@ -29,7 +29,6 @@ tw_worker& core_worker(unsigned index) {
   if (all[index] == nullptr) {
     const tw_worker_options options = TW_WORKER_OPTIONS_INIT;
     all[index] = new tw_worker(*context, options);
-    context->traffic.remove(all[index]->engine->moved);
     all[index]->engine.reset();
   }
   return *all[index];

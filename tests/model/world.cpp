@@ -131,7 +131,7 @@ World::~World() {
   }
   groups_.reset();
   for (Worker& worker : workers_) {
-    if (coverage_ != nullptr && worker.engine != nullptr) coverage_->note_named(worker.engine->moved.named());
+    if (coverage_ != nullptr && worker.engine != nullptr) coverage_->note_named(worker.engine->named());
     worker.engine.reset();
     worker.held_stream.reset();
     worker.marks.reset();

@@ -42,7 +42,7 @@ tw_status done(Post post, Arguments... arguments) {
 
 /// Bytes of this context's payloads that went by names.
 uint64_t named(tw_context* context) {
-  char text[4096];
+  char text[1 << 16];
   size_t size = sizeof text;
   EXPECT_EQ(tw_context_counters(context, text, &size), TW_OK) << tw_last_error();
   const char* at = strstr(text, "\"named\": ");

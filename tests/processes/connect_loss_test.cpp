@@ -271,7 +271,7 @@ TEST(Security, AnotherJobKeyIsRefusedAndCounted) {
     (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   }
   // The client may hear the outcome before the server has counted it.
-  char text[1024];
+  char text[1 << 16];
   EXPECT_TRUE(progress_until(
       a.worker,
       [&] {
@@ -332,7 +332,7 @@ TEST(Security, StrangersDoNotDisturbTraffic) {
   }
   strangers.join();
   EXPECT_GT(echoes, 10);
-  char text[1024];
+  char text[1 << 16];
   size_t length = sizeof text;
   ASSERT_EQ(tw_context_counters(side.context, text, &length), TW_OK);
   EXPECT_EQ(std::string(text).find("\"malformed\": 0,"), std::string::npos) << text;

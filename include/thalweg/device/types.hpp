@@ -139,12 +139,21 @@ struct ProgramState {
   u64 arrived;  // blocks that are done; a specialised kernel's: specialised_run.hpp
   // followed by the executor's own: one u64 per step, one per block
 };
+/// When a step was done, or a run, by the executor's clock. In pinned host memory, which the host reads meanwhile: what does not fit `check`
+/// is none.
+struct StepTime {
+  u64 begun, ended;  // ns
+  u64 run;           // + 1
+  u64 check;         // ended ^ run
+};
 struct Program {  // by value in a kernel's parameters when the steps are few: see Queue::run
   const Step* steps;
   u32 step_count;
   const u32* after;
   ProgramState* state;
-  Guard guard;  // guard.abort_flag == &state->abort_flag
-  u64* over;    // pinned host memory: 1 when a run is over that went well; null: nobody polls it
+  Guard guard;      // guard.abort_flag == &state->abort_flag
+  u64* over;        // pinned host memory: 1 when a run is over that went well; null: nobody polls it
+  StepTime* times;  // [kept_runs][step_count + 1], of run r at r % kept_runs, the run itself last; null: not recorded
+  u32 kept_runs;    // a power of two
 };
 }  // namespace thalweg::device

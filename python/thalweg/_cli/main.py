@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from . import demo, explain, info, perf, report, run, topo, tune, ucx
+from . import demo, explain, info, perf, report, run, top, topo, trace, tune, ucx
 
 app = typer.Typer(
     name="thalweg",
@@ -20,9 +20,11 @@ app = typer.Typer(
 
 info.register(app)
 topo.register(app)
+top.register(app)
 perf.register(app)
 explain.register(app)
 run.register(app)
+trace.register(app)
 demo.register(app)
 tune.register(app)
 report.register(app)

@@ -6,6 +6,7 @@
 
 #include "base/platform/fork.hpp"
 #include "devices/cuda/backend.hpp"
+#include "devices/cuda/clock.hpp"
 #include "devices/cuda/current.hpp"
 #include "devices/cuda/mapping.hpp"
 #include "devices/device.hpp"
@@ -19,6 +20,8 @@ class CudaDevice final : public Device {
   unsigned ordinal() const override { return static_cast<unsigned>(ordinal_); }
   const Uuid& uuid() const override { return uuid_; }
   std::string model() const override;
+  bool clock(uint64_t* now) override { return clock_.read(now); }
+  bool has_clock() override { return clock_.open(); }
   unsigned multiprocessors() const override { return static_cast<unsigned>(attribute(kMultiprocessors)); }
   Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
   Status allocate_at(const Uuid& other, size_t length, uint64_t* address) override;
@@ -94,6 +97,7 @@ class CudaDevice final : public Device {
   std::map<uint64_t, Import> imports_;
   std::vector<uint64_t> counters_;
   bool counters_made_ = false;
+  CudaClock clock_{*this};
 };
 
 /// Current and Relaxed, in a device's primary context.

@@ -12,6 +12,7 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_wait",
                                                                                      "thalweg_atomic",
                                                                                      "thalweg_wait_ahead",
+                                                                                     "thalweg_clock",
                                                                                      "thalweg_program_small",
                                                                                      "thalweg_program_large",
                                                                                      "thalweg_program_placed",

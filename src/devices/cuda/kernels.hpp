@@ -21,6 +21,7 @@ enum class KernelName : uint8_t {
   wait,
   atomic,
   wait_ahead,
+  clock,
   program_small,
   program_large,
   program_placed,

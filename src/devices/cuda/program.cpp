@@ -67,13 +67,10 @@ Status CudaQueue::run(const ProgramRun& program) {
   if (program.exchange != nullptr) return run_exchange(program);
   const auto* const placed = reinterpret_cast<const device::Step*>(program.placed);
   const ProgramShape& shape = program.shape;
-  const ProgramArguments common{
-      {placed, static_cast<unsigned>(program.steps.size()), reinterpret_cast<const unsigned*>(placed + program.steps.size()),
-       reinterpret_cast<device::ProgramState*>(program.state), program.guard, reinterpret_cast<device::u64*>(program.over)},
-      shape.blocks,
-      shape.item,
-      shape.specialised,
-      reinterpret_cast<const unsigned*>(placed + program.steps.size()) + program.after.size()};
+  ProgramArguments common{program_of(program), shape.blocks, shape.item, shape.specialised, nullptr};
+  common.program.steps = placed;
+  common.program.after = reinterpret_cast<const unsigned*>(placed + program.steps.size());
+  common.pieces = common.program.after + program.after.size();
   const bool small = shape.specialised.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
   if (!shape.reduces && fits(static_cast<SmallProgram*>(nullptr), program))
     return launch_program(kernel_for(shape, 0), shape, small, inlined<kSmallSteps, kSmallAfter>(common, program));
@@ -85,11 +82,7 @@ Status CudaQueue::run(const ProgramRun& program) {
 }
 
 Status CudaQueue::run_exchange(const ProgramRun& program) {
-  const kernels::ExchangeArguments arguments{{nullptr, static_cast<unsigned>(program.steps.size()), nullptr,
-                                              reinterpret_cast<device::ProgramState*>(program.state), program.guard, nullptr},
-                                             program.shape.blocks,
-                                             0,
-                                             *program.exchange};
+  const kernels::ExchangeArguments arguments{program_of(program), program.shape.blocks, 0, *program.exchange};
   if (program.counts != nullptr)
     return launch_program(KernelName::exchange_counted, program.shape, false,
                           kernels::CountedArguments{arguments, *program.counts});

@@ -30,6 +30,10 @@ class EmulatedDevice final : public Device {
   unsigned ordinal() const override { return index_; }
   const Uuid& uuid() const override { return uuid_; }
   std::string model() const override { return "emulated"; }
+  bool clock(uint64_t* now) override { return *now = time_of(index_), true; }
+  bool has_clock() override { return true; }
+  /// Of device `index`, whether it is there or not: ahead of the host's by hours, and a little faster.
+  static uint64_t time_of(unsigned index);
   unsigned multiprocessors() const override { return engine_->options.kernel_slots; }
   Status allocate(MemoryKind kind, size_t length, uint64_t* address) override;
   Status allocate_at(const Uuid& other, size_t length, uint64_t* address) override;

@@ -2,7 +2,13 @@
 // Addresses of emulated devices, as kernels reach them.
 #include "devices/emulated/machine.hpp"
 
+#include "devices/emulated/emulated.hpp"
+
 namespace thalweg::impl::emulated {
+
+uint64_t BlockMemory::nanoseconds() const {
+  return device == nullptr ? device::DirectMachine().nanoseconds() : EmulatedDevice::time_of(device->ordinal());
+}
 
 std::byte* BlockMemory::find(const void* address, size_t length) {
   Place place;

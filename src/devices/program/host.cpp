@@ -18,9 +18,7 @@ bool waits_itself(const device::Step& step) {
 
 HostProgram::HostProgram(const ProgramRun& program)
     : steps_{program.steps.data(), program.after.data(), std::vector<uint8_t>(program.steps.size())},
-      program_{program.steps.data(), static_cast<uint32_t>(program.steps.size()),
-               program.after.data(), reinterpret_cast<device::ProgramState*>(program.state),
-               program.guard,        nullptr},
+      program_(program_of(program)),
       carrier_(program.carrier),
       carried_only_(carrier_ != nullptr && std::none_of(program.steps.begin(), program.steps.end(), waits_itself)) {}
 

@@ -98,9 +98,7 @@ class OneThreadBlock {
  public:
   OneThreadBlock(M m, const ProgramRun& run, uint32_t block)
       : steps_{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())} {
-    const device::Program program{run.steps.data(), static_cast<uint32_t>(run.steps.size()),
-                                  run.after.data(), reinterpret_cast<device::ProgramState*>(run.state),
-                                  run.guard,        reinterpret_cast<device::u64*>(run.over)};
+    const device::Program program = program_of(run);
     if (run.counts != nullptr) {
       counted_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {

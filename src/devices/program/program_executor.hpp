@@ -26,6 +26,7 @@
 #include <thalweg/device/channel_steps.hpp>
 #include <thalweg/device/wait.hpp>
 
+#include "devices/program/step_times.hpp"
 #include "devices/program/timeout.hpp"
 
 namespace thalweg::device {
@@ -62,6 +63,8 @@ class ProgramExecutor {
         state_(program.state),
         guard_(program.guard),
         over_(program.over),
+        times_(block == 0 ? program.times : nullptr),
+        kept_runs_(program.kept_runs),
         count_(program.step_count),
         blocks_(blocks),
         block_(block),
@@ -74,6 +77,7 @@ class ProgramExecutor {
       if (group_.leader()) count_in_vain(m_, state_, count_, 1);
       return false;
     }
+    if (group_.leader()) begins(count_);
     if (polls(group_.lane())) needs_ = needs(group_.lane());
     group_.mark(0, over_at_once());
     if (!early()) return true;
@@ -105,6 +109,19 @@ class ProgramExecutor {
   }
 
  private:
+  /// A step, or the run, for the timeline.
+  THALWEG_DEVICE void begins(u32 step) const {
+    if (times_ != nullptr) keep_begin(m_, times_, kept_runs_, count_, run_, step);
+  }
+  THALWEG_DEVICE void ends(u32 step) const {
+    if (times_ != nullptr) keep_end(m_, times_, kept_runs_, count_, run_, step);
+  }
+  /// Behind a barrier: what others of the group noted comes first.
+  THALWEG_DEVICE void run_ends() const {
+    if (times_ == nullptr) return;
+    m_.fence();
+    ends(count_);
+  }
   THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_poll || count_ <= group_.lanes()); }
   THALWEG_DEVICE bool polls(u32 i) const { return group_.lane() < group_.lanes() && i < count_; }
   THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
@@ -148,6 +165,8 @@ class ProgramExecutor {
     if (needs_.kind != StepKind::post || needs_.after_count != 0 || !is_ready(i, &number)) return false;
     give_credit(group_.step(i), number);
     if (blocks_ > 1) m_.fetch_add(reinterpret_cast<u64*>(words(i)), u64{blocks_});
+    begins(i);
+    ends(i);
     return true;
   }
   THALWEG_DEVICE u32 earlier_of(u32 at) const { return group_.after(at) & ~kOwnShare; }
@@ -213,6 +232,7 @@ class ProgramExecutor {
   /// The ready steps, `mine`: the lane's is one: what they move, shared by all blocks; then, lane by lane, what follows it.
   THALWEG_DEVICE void perform(u32 base, bool mine, u64 found) {
     const u32 i = base + group_.lane();
+    if (mine) begins(i);
     if (mine && kind_of(i) == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
     i64 status = 0;
     if (mine && kind_of(i) == StepKind::send && m_.read(&recv_buffer(group_.step(i), found)->capacity) < group_.step(i).bytes)
@@ -220,6 +240,7 @@ class ProgramExecutor {
     for (u32 part = 0; part < group_.parts(); ++part) move_part(base, part);
     group_.sync();
     const bool done = mine && complete(i, found, status);
+    if (done) ends(i);
     if (mine && !done) stop_ = true;
     group_.mark(base, done);
   }
@@ -366,6 +387,7 @@ class ProgramExecutor {
 
   THALWEG_DEVICE bool leave() {
     bool failed = group_.any(stop_);
+    if (group_.leader()) run_ends();
     const i64 code = failed ? static_cast<i64>(group_.tell(static_cast<u64>(code_))) : 0;
     if (code != 0) blame(code);
     if (blocks_ > 1) {
@@ -402,6 +424,8 @@ class ProgramExecutor {
   ProgramState* const state_;
   const Guard guard_;
   u64* const over_;
+  StepTime* const times_;  // of the first block
+  const u32 kept_runs_;
   const u32 count_, blocks_, block_, item_;
   u64 run_ = 0;
   Needs needs_{};  // of the step numbered as this lane is

@@ -20,6 +20,7 @@
 #include <thalweg/device/channel_steps.hpp>
 
 #include "devices/program/specialised.hpp"
+#include "devices/program/step_times.hpp"
 #include "devices/program/timeout.hpp"
 
 namespace thalweg::device {
@@ -66,6 +67,8 @@ class SpecialisedRun {
     }
     run_ = own_block(m_, program_.guard, program_.state, program_.step_count, blocks_, block_);
     if (run_ == kRefused) return false;
+    if (block_ == 0) begins(program_.step_count);
+    if (block_ == 0 && kind_.poll != Poll::none) begins(specialised_.poll_step);
     if (kind_.move == Move::send) sent_ = m_.load(&sender()->count);
     if (kind_.poll == Poll::take) taken_ = m_.load(&receiver()->taken);
     if (kind_.poll == Poll::take && specialised_.post_step != kNoStep) posted_ = m_.load(&receiver()->posted);
@@ -91,7 +94,11 @@ class SpecialisedRun {
   }
   THALWEG_DEVICE Ready before() {
     const bool polls = kind_.poll != Poll::none && (kind_.move == Move::none || specialised_.behind != 0);
-    return polls ? poll() : Ready::yes;
+    const Ready ready = polls ? poll() : Ready::yes;
+    if (block_ != 0 || ready != Ready::yes) return ready;
+    if (polls) ends(specialised_.poll_step);
+    note_moves(false);
+    return ready;
   }
   /// After a poll in vain. True: no more polls, the run has failed.
   THALWEG_DEVICE bool timed_out() {
@@ -118,8 +125,9 @@ class SpecialisedRun {
   /// Behind a barrier. By one thread.
   THALWEG_DEVICE bool arrive(bool failed) {
     outcome_ = failed ? kFailed : 0;
+    if (block_ == 0 && !failed) note_moves(true);
     if (blocks_ == 1) return true;
-    if (announces()) m_.fence();
+    if (announces() || program_.times != nullptr) m_.fence();
     const u64 closed = m_.load(&program_.state->closed);
     const u64 before = m_.fetch_add(&program_.state->arrived, failed ? kOneArrived | 1 : kOneArrived);
     outcome_ |= (static_cast<u32>(before) != 0 ? kFailed : 0) | (closed != 0 ? kShut : 0);
@@ -138,7 +146,10 @@ class SpecialisedRun {
       u32 i = specialised_.first_signal + lane;
       Signal signal = signal_of(i);  // under way together with the fence
       m_.fence();
-      for (; i < program_.step_count; signal = signal_of(i += lanes)) give(m_, signal, run_);
+      for (; i < program_.step_count; signal = signal_of(i += lanes)) {
+        give(m_, signal, run_);
+        if (program_.times != nullptr && steps_.step(i).kind == StepKind::signal) at_once(i);
+      }
     } else if (kind_.move != Move::none && lane == 0) {
       if (kind_.move == Move::send) return finish_send();
       const Signal& signal = move_step().signal;
@@ -153,7 +164,9 @@ class SpecialisedRun {
   }
   THALWEG_DEVICE Ready after() {
     if (kind_.poll == Poll::none || kind_.move == Move::none || specialised_.behind != 0) return Ready::yes;
-    return poll();
+    const Ready ready = poll();
+    if (ready == Ready::yes) ends(specialised_.poll_step);
+    return ready;
   }
 
   /// First by one thread, then, after a barrier, by each of `lanes`.
@@ -162,6 +175,8 @@ class SpecialisedRun {
       m_.store(&program_.state->closed, run_ + 1);
       return count_in_vain(m_, program_.state, program_.step_count, blocks_);
     }
+    if (program_.times != nullptr) m_.fence();
+    ends(program_.step_count);
     m_.store(&program_.state->runs, run_ + 1);
     if (kind_.poll == Poll::take) {
       m_.store(&receiver()->taken, taken_ + 1);
@@ -181,6 +196,27 @@ class SpecialisedRun {
   THALWEG_DEVICE RecvEnd* receiver() const { return static_cast<RecvEnd*>(poll_step().end); }
   THALWEG_DEVICE const Step& poll_step() const { return steps_.step(specialised_.poll_step); }
 
+  /// For the timeline: a step, or the run. What blocks do together begins with the first, and ends with the last of them.
+  THALWEG_DEVICE void begins(u32 step) const {
+    if (program_.times != nullptr) keep_begin(m_, program_.times, program_.kept_runs, program_.step_count, run_, step);
+  }
+  THALWEG_DEVICE void ends(u32 step) const {
+    if (program_.times != nullptr) keep_end(m_, program_.times, program_.kept_runs, program_.step_count, run_, step);
+  }
+  THALWEG_DEVICE void at_once(u32 step) const {
+    begins(step);
+    ends(step);
+  }
+  /// The first block's share of what all threads move.
+  THALWEG_DEVICE void note_moves(bool ended) const {
+    if (program_.times == nullptr) return;
+    const bool list = kind_.move == Move::list;
+    const u32 first = list ? 0 : specialised_.move_step;
+    const u32 end = list ? program_.step_count : kind_.move == Move::none ? first : first + 1;
+    for (u32 i = first; i < end; ++i)
+      if (!list || steps_.step(i).kind == StepKind::copy) ended ? ends(i) : begins(i);
+  }
+
   THALWEG_DEVICE bool announces() const {
     return kind_.move == Move::send || kind_.move == Move::list ||
            (kind_.move != Move::none && move_step().signal.word != nullptr);
@@ -190,7 +226,9 @@ class SpecialisedRun {
     its_credit_ = found_;
   }
   THALWEG_DEVICE void give_credit() {
-    if (block_ == 0) write_credit<Publish::fenced>(m_, receiver(), posted_, steps_.step(specialised_.post_step).recv_buffer);
+    if (block_ != 0) return;
+    write_credit<Publish::fenced>(m_, receiver(), posted_, steps_.step(specialised_.post_step).recv_buffer);
+    at_once(specialised_.post_step);
   }
 
   THALWEG_DEVICE Ready poll() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cache_counts.hpp"
 #include "devices/device.hpp"
 
 namespace thalweg::impl {
@@ -20,8 +21,10 @@ Mapping* DeviceImports::find(uint64_t link, uint64_t segment, const Device& devi
   auto found = open_.begin();
   if (found == open_.end() || !found->is(link, segment, device)) {
     found = look_up(link, segment, device);
-    if (found == open_.end()) return nullptr;
+    if (!CacheCounts::looked(Cache::device_imports, found != open_.end())) return nullptr;
     open_.splice(open_.begin(), open_, found);
+  } else {
+    CacheCounts::looked(Cache::device_imports, true);
   }
   pinned_.store(&found->mapping, std::memory_order_relaxed);
   return &found->mapping;

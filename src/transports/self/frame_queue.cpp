@@ -25,6 +25,7 @@ void FrameQueue::push(const FrameHeader& header) {
   std::memcpy(chunk.data + chunk.end, &header, sizeof header);
   chunk.end += space(header.length);
   ++frames_;
+  ++pushed_;
   bytes_ += header.length;
 }
 

@@ -22,6 +22,9 @@ class FrameQueue {
   void push(const FrameHeader& header);
   size_t frames() const { return frames_; }
   size_t bytes() const { return bytes_; }
+  /// So many ever came, and went.
+  uint64_t pushed() const { return pushed_; }
+  uint64_t popped() const { return pushed_ - frames_; }
   /// The oldest frame. frames() > 0.
   const FrameHeader& front(const std::byte** body) const;
   void pop();
@@ -40,6 +43,7 @@ class FrameQueue {
   std::deque<std::unique_ptr<Chunk>> chunks_;
   std::unique_ptr<Chunk> spare_;
   size_t frames_ = 0, bytes_ = 0;
+  uint64_t pushed_ = 0;
 };
 
 }  // namespace thalweg::impl::self

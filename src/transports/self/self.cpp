@@ -62,6 +62,8 @@ class SelfPort final : public Port {
     return copy(remote, remotes, local, locals);
   }
 
+  uint64_t taken(const Link& link) override { return static_cast<const SelfLink&>(link).queue.popped() + 1; }
+  uint64_t sent(const Link& link) override { return static_cast<const SelfLink&>(link).queue.pushed(); }
   unsigned progress(unsigned budget) override;
   int fd() const override { return event_.get(); }
   Status arm() override;

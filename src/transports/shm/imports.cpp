@@ -2,6 +2,7 @@
 // The bounded cache of imported segments.
 #include "transports/shm/imports.hpp"
 
+#include "base/cache_counts.hpp"
 #include "memory/pinning.hpp"
 
 namespace thalweg::impl::shm {
@@ -14,6 +15,12 @@ Import::~Import() {
 ImportCache::~ImportCache() = default;
 
 Mapping* ImportCache::find(uint64_t link, uint64_t segment) {
+  Mapping* const found = look(link, segment);
+  CacheCounts::looked(Cache::imports, found != nullptr);
+  return found;
+}
+
+Mapping* ImportCache::look(uint64_t link, uint64_t segment) {
   // The last one asked for is at the front: the common case is one compare.
   if (entries_.empty() || entries_.front().segment != segment || entries_.front().link != link) {
     const auto found = index_.find({link, segment});
@@ -25,7 +32,7 @@ Mapping* ImportCache::find(uint64_t link, uint64_t segment) {
 }
 
 Mapping* ImportCache::insert(uint64_t link, uint64_t segment, std::shared_ptr<Import> import) {
-  if (Mapping* there = find(link, segment)) return there;
+  if (Mapping* there = look(link, segment)) return there;
   revoke(link, segment, TW_ERR_STALE);  // one that is no longer found
   entries_.push_front({link, segment, std::move(import)});
   index_[{link, segment}] = entries_.begin();

@@ -50,6 +50,7 @@ class ImportCache {
   size_t count() const { return entries_.size(); }
 
  private:
+  Mapping* look(uint64_t link, uint64_t segment);
   struct Entry {
     uint64_t link = 0, segment = 0;
     std::shared_ptr<Import> import;

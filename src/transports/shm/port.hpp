@@ -111,6 +111,7 @@ class ShmPort final : public Port, private SegmentListener {
 
   OfferTables offers(Link& link) override { return static_cast<ShmLink&>(link).offers; }
   uint64_t taken(const Link& link) override { return static_cast<const ShmLink&>(link).in.taken(); }
+  uint64_t sent(const Link& link) override { return static_cast<const ShmLink&>(link).out.sent(); }
   bool any_behind(const Link& link, uint64_t taken, FrameTest test, const void* what) override;
   unsigned take(unsigned budget, FrameTest test) override;
   unsigned progress(unsigned budget) override;

@@ -33,6 +33,8 @@ class Producer {
   }
   bool stopped() const { return shared_ == nullptr; }
 
+  /// Frames that were put in, a turn() among them.
+  uint64_t sent() const { return head_; }
   bool has_slot() const { return head_ != slot_limit_; }
 
   bool has_room(uint32_t n) { return has_slot() && (n <= kInlineMax || bulk_place(n) != nullptr); }

@@ -42,6 +42,8 @@ class FrameReader {
   /// The rest of the body that is read into `destination` is thrown away.
   void withdraw(const std::byte* destination);
   const char* why() const { return why_; }
+  /// The one that is delivered now included.
+  uint32_t taken_frames() const { return sequence_; }
   /// Inside a frame: an end of the stream here is not a clean one.
   bool partial() const { return body_ != Body::none || !leftover_.empty(); }
 

@@ -42,6 +42,8 @@ class TcpPort final : public Port {
   int64_t read_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
   int64_t write_peer(Link& link, const iovec* local, size_t locals, const iovec* remote, size_t remotes) override;
 
+  uint64_t taken(const Link& link) override { return static_cast<const TcpLink&>(link).reader.taken_frames(); }
+  uint64_t sent(const Link& link) override { return static_cast<const TcpLink&>(link).sequence; }
   unsigned progress(unsigned budget) override;
   int fd() const override { return poller_.fd(); }
   Status arm() override;

@@ -140,7 +140,7 @@ class Offered : public ::testing::Test {
       step_devices();
     }
   }
-  uint64_t by(Way way) { return world->right->moved.of(way).operations; }
+  uint64_t by(Way way) { return world->right->moved(way).operations; }
   /// The sender's engine has imported that memory.
   void warm(const Piece& to, size_t length) {
     BufferInfo info;

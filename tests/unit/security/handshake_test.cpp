@@ -371,8 +371,8 @@ TEST(Handshake, SlowLorisIsEndedByItsOwnersTimer) {
   }
   EXPECT_GT(sent, 0u);
   EXPECT_EQ(counters.value(Refusal::timeout), 1u);
-  EXPECT_NE(counters.json().find("\"timeout\": 1"), std::string::npos);
-  EXPECT_NE(counters.json().find("\"replay\": 0"), std::string::npos);
+  EXPECT_EQ(counters.value(Refusal::timeout), 1u);
+  EXPECT_EQ(counters.value(Refusal::replay), 0u);
   loop.stop();
 }
 

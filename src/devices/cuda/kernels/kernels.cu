@@ -23,6 +23,7 @@ THALWEG_KERNEL(thalweg_copy_blocks)(const __grid_constant__ BlocksArguments bloc
 extern "C" __global__ void thalweg_signal(const __grid_constant__ Ends ends) { give_signal(ends); }
 extern "C" __global__ void thalweg_atomic(const __grid_constant__ AtomicArguments atomic) { change(atomic); }
 extern "C" __global__ void thalweg_wait_ahead(const __grid_constant__ device::WaitAhead waits) { wait_ahead(waits); }
+extern "C" __global__ void thalweg_clock(device::u64* to) { machine::release(to, machine::nanoseconds()); }
 extern "C" __global__ void thalweg_wait(const __grid_constant__ WaitArguments arguments) { wait(arguments); }
 
 THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments arguments) {

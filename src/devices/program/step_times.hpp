@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor's part of the timeline: when it did a program's steps, by its own clock, in a ring of runs in pinned host memory that the
+// host reads meanwhile (plans/plan_times.hpp). One text for GPUs, emulated devices and the host. Where nothing is recorded it costs one
+// comparison of a parameter at each place, and no register: what has begun is noted in the ring at once.
+#pragma once
+#include <thalweg/device/wait.hpp>
+
+namespace thalweg::device {
+
+/// Of the run `run` of a program of `steps` steps; step == steps: the run itself.
+THALWEG_DEVICE StepTime* step_time(StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+  return times + (run & (kept_runs - 1)) * (u64{steps} + 1) + step;
+}
+template <class M>
+THALWEG_DEVICE_COLD void keep_begin(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+  m.store(&step_time(times, kept_runs, steps, run, step)->begun, m.nanoseconds());
+}
+template <class M>
+THALWEG_DEVICE_COLD void keep_end(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+  StepTime* const to = step_time(times, kept_runs, steps, run, step);
+  const u64 ended = m.nanoseconds();
+  m.store(&to->ended, ended);
+  m.store(&to->run, run + 1);
+  m.store(&to->check, ended ^ (run + 1));
+}
+
+}  // namespace thalweg::device

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// From rings to the file.
+//
+// Order. Perfetto sorts packets by their times, and keeps the order of the file among equal ones. Rings are read one after the other, so
+// an event may be in one while an older one is still being stored into another: events younger than a millisecond stay until the
+// next turn, and what is written is sorted. A span is recorded at its end; its begin and its end are two packets, so that one that
+// encloses others comes before them.
+#include "trace/session.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/platform/process.hpp"
+
+namespace thalweg::impl::trace {
+namespace {
+
+constexpr auto kTurn = std::chrono::milliseconds(10);
+constexpr uint64_t kYoungNs = kMillisecond;
+constexpr size_t kMostWaiting = size_t{1} << 20;
+
+/// The clock of the format's timestamps.
+uint64_t boot_ns() {
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return uint64_t(now.tv_sec) * kSecond + uint64_t(now.tv_nsec);
+}
+
+std::string program_name() {
+  char path[4096];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  if (n <= 0) return "thalweg";
+  const std::string all(path, static_cast<size_t>(n));
+  return all.substr(all.rfind('/') + 1);
+}
+
+}  // namespace
+
+struct Session::Point {
+  uint64_t time;   // ns
+  uint64_t order;  // of spans of one time: the longest begins first, and ends last
+  enum Kind : uint8_t { ends, begins, other } kind;
+  const Taken* taken;
+};
+
+Session::Session(UniqueFd file, std::string path, const void* owner)
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      owner_(owner),
+      packets_(process_incarnation(), getpid()),
+      host_(cpu_ticks_per_second(), 1e9 / double(cpu_ticks_per_second())) {
+  process_ = program_name();
+  for (const auto& ring : rings()) ring->drain([](const Event&) {});  // of an earlier timeline
+  take_sources([](const Event&) {});
+  const Recorded before = recorded();
+  events_ = before.events;
+  dropped_ = before.dropped;
+  read_clocks();
+}
+
+Status Session::begin() {
+  // It takes no signals: they are the program's.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status = TW_OK;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    ended_ = true;
+    status = fail(TW_ERR_LIMIT, "no thread for the timeline: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+Session::~Session() {
+  if (born_.forked()) {
+    thread_.detach();  // it is the parent's
+    return;
+  }
+  (void)stop();
+}
+
+Status Session::stop() {
+  if (!ended_) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+    ended_ = true;
+  }
+  return is_error(failed_) ? fail(failed_, "%s", why_.c_str()) : Status{TW_OK};
+}
+
+void Session::call_process(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  process_ = program_name() + ", " + name;
+}
+
+void Session::run() {
+  pthread_setname_np(pthread_self(), "thalweg-trace");
+  std::unique_lock lock(mutex_);
+  for (bool last = false; !last;) {
+    changed_.wait_for(lock, kTurn, [this] { return stopping_; });
+    last = stopping_;
+    std::string name = std::exchange(process_, {});
+    lock.unlock();
+    std::string out;
+    if (!name.empty()) packets_.process(name, &out);
+    append(out);
+    turn(last);
+    lock.lock();
+  }
+}
+
+void Session::turn(bool last) {
+  // Nothing older than this is stored any more when the rings have been read.
+  const uint64_t young = static_cast<uint64_t>(double(kYoungNs) * 1e-9 * double(cpu_ticks_per_second()));
+  const uint64_t horizon = cpu_ticks() - young;
+  take();
+  read_clocks();
+  write(last ? UINT64_MAX : horizon);
+  drop_left_rings();
+  if (last) end();
+}
+
+void Session::take() {
+  for (const auto& ring : rings()) {
+    Line* const line = line_of(*ring);
+    ring->drain([&](const Event& event) { taken_.push_back({event, line}); });
+  }
+  take_sources([&](const Event& event) { taken_.push_back({event, nullptr}); });
+}
+
+Session::Line* Session::line_of(const Ring& ring) {
+  const auto [at, fresh] = lines_.try_emplace(ring.number());
+  if (fresh) {
+    at->second.thread = ring.thread();
+    at->second.name = ring.name();
+  }
+  return &at->second;
+}
+
+/// Both clocks at once: the narrowest of a few pairs.
+void Session::read_clocks() {
+  constexpr int kTries = 5;
+  const auto read = [](const auto& one, ClockMap* map, bool from_ticks) {
+    uint64_t best = UINT64_MAX, ticks = 0, value = 0;
+    for (int i = 0; i < kTries; ++i) {
+      const uint64_t before = cpu_ticks();
+      uint64_t now = 0;
+      if (!one(&now)) break;
+      const uint64_t after = cpu_ticks();
+      if (after - before >= best) continue;
+      best = after - before;
+      ticks = before + best / 2;
+      value = now;
+    }
+    if (best == UINT64_MAX) return;
+    from_ticks ? map->add(ticks, value) : map->add(value, ticks);
+  };
+  read([](uint64_t* now) { return *now = boot_ns(), true; }, &host_, true);
+  const double rate = double(cpu_ticks_per_second()) / 1e9;
+  uint64_t number = 0;
+  for (const Clock& clock : clocks()) read(clock.now, &clocks_.try_emplace(++number, kSecond, rate).first->second, false);
+}
+
+const Track& Session::track(uint64_t number) {
+  const auto [at, fresh] = tracks_.try_emplace(number);
+  if (fresh) at->second = trace::track_of(number);
+  return at->second;
+}
+
+/// Of the event's track; null: it has not been read yet.
+const ClockMap* Session::clock_of(const Event& event) {
+  const auto clock = clocks_.find(track(event.id).clock);
+  return clock == clocks_.end() || !clock->second.known() ? nullptr : &clock->second;
+}
+
+uint64_t Session::ns_of(const Taken& taken, uint64_t time) {
+  return host_.map(taken.event.phase == Phase::on_track ? clock_of(taken.event)->map(time) : time);
+}
+
+uint64_t Session::track_of(const Taken& taken, std::string* out) {
+  if (taken.event.phase == Phase::on_track) return packets_.named_track(taken.event.id, track(taken.event.id).name, out);
+  Line& line = *taken.line;
+  if (line.track == 0) line.track = packets_.thread_track(line.thread, line.name, out);
+  return line.track;
+}
+
+void Session::emit(const Point& point, std::string* out) {
+  const Taken& taken = *point.taken;
+  const Event& event = taken.event;
+  switch (event.phase) {
+    case Phase::begins:
+      return packets_.activity_begins(event, point.time, out);
+    case Phase::ends:
+      return packets_.activity_ends(event, point.time, out);
+    case Phase::instant:
+      return packets_.instant(event, track_of(taken, out), point.time, out);
+    case Phase::span:
+    case Phase::on_track:
+      return point.kind == Point::begins ? packets_.span_begins(event, track_of(taken, out), point.time, out)
+                                         : packets_.span_ends(track_of(taken, out), point.time, out);
+  }
+}
+
+/// What happened before `horizon`; the rest stays.
+void Session::write(uint64_t horizon) {
+  // What is by another clock waits until that has been read, and is then sorted by what it maps to.
+  const auto young = std::stable_partition(taken_.begin(), taken_.end(), [&](const Taken& one) {
+    return one.event.phase == Phase::on_track ? clock_of(one.event) != nullptr : one.event.at <= horizon;
+  });
+  std::vector<Point> points;
+  for (auto at = taken_.begin(); at != young; ++at) {
+    const Event& event = at->event;
+    const bool spans = event.phase == Phase::span || event.phase == Phase::on_track;
+    uint64_t end = ns_of(*at, event.at);
+    if (!spans) {
+      points.push_back({end, 0, Point::other, &*at});
+      continue;
+    }
+    uint64_t begin = std::min(ns_of(*at, event.begin), end);
+    const uint64_t length = event.at - event.begin;
+    if (event.phase == Phase::on_track) {
+      begin = std::max(begin, ends_[event.id]);  // two turns may know its clock a little differently
+      end = std::max(begin, end);
+    }
+    points.push_back({begin, ~length, Point::begins, &*at});
+    points.push_back(
+        {std::max(end, begin + 1), length, Point::ends, &*at});  // one that begins and ends at once has an end, too
+  }
+  std::stable_sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
+    if (a.time != b.time) return a.time < b.time;
+    return a.kind != b.kind ? a.kind < b.kind : a.order < b.order;
+  });
+  std::string out;
+  for (const Point& point : points) {
+    if (point.taken->event.phase == Phase::on_track) ends_[point.taken->event.id] = point.time;  // they are in order
+    emit(point, &out);
+    if (out.size() < (1u << 20)) continue;
+    append(out);
+    out.clear();
+  }
+  append(out);
+  taken_.erase(taken_.begin(), young);
+  if (horizon == UINT64_MAX || taken_.size() > kMostWaiting) {  // for a clock that cannot be read
+    count_dropped(taken_.size());
+    taken_.clear();
+  }
+}
+
+void Session::append(const std::string& text) {
+  for (size_t done = 0; done < text.size() && !is_error(failed_);) {
+    const ssize_t n = ::write(file_.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n > 0) {
+      done += static_cast<size_t>(n);
+      continue;
+    }
+    failed_ = TW_ERR_IO;
+    why_ = "the timeline " + path_ + " cannot be written: " + std::strerror(errno) + "; what was written before is in it";
+    warn_once("trace-write", why_);
+  }
+}
+
+void Session::end() {
+  const Recorded all = recorded();
+  std::string out;
+  packets_.note("recorded", all.events - events_, host_.map(cpu_ticks()), &out);
+  if (all.dropped != dropped_) {
+    packets_.note("dropped", all.dropped - dropped_, host_.map(cpu_ticks()), &out);
+    warn_once("trace-dropped", std::to_string(all.dropped - dropped_) +
+                                   " events of the timeline found their thread's ring full and are " + "not in " + path_ +
+                                   ": trace a shorter part, or leave a core to the thread that writes");
+  }
+  append(out);
+}
+
+}  // namespace thalweg::impl::trace
