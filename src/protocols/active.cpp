@@ -116,11 +116,12 @@ Status step_am_single(OpRun& run) {
   run.then = complete_then;
   Piece piece{op.header, op.header_length, 0, op.length};
   piece.by_reference = reference;
+  const uint64_t at = trace::moment();
   const Status status = send_piece(peer, run, am_header(Frame::am, op), piece);
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length + op.header_length);
-  if (trace::on()) [[unlikely]]
-    trace_sent(peer, trace::What::sent, op.tag, op.length);
+  if (at != 0) [[unlikely]]
+    trace_sent(peer, trace::What::sent, op.tag, op.length, at);
   run.cancelable = false;
   run.stage = 1;
   return sent_all(run);
@@ -197,10 +198,11 @@ Status try_am(Peer& peer, const OpDesc& op) {
   }
   FrameHeader header = am_header(Frame::am, op);
   header.length = static_cast<uint32_t>(body);
+  const uint64_t at = trace::moment();
   peer.link->port->commit(*peer.link, header);
   peer.eager_credit -= eager_cost(body);
-  if (trace::on()) [[unlikely]]
-    trace_sent(peer, trace::What::sent, op.tag, op.length);
+  if (at != 0) [[unlikely]]
+    trace_sent(peer, trace::What::sent, op.tag, op.length, at);
   return TW_OK;
 }
 

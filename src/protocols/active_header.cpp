@@ -61,10 +61,11 @@ Status send_header(OpRun& run, Frame frame) {
   Link& link = *op.peer->link;
   if (run.stage == kHeaderAsked) return TW_AGAIN;
   if (run.stage != kHeaderGoes) {
+    const uint64_t at = trace::moment();
     const Status status = send_first(run, frame);
     if (status != TW_OK) return status;
-    if (trace::on()) [[unlikely]]
-      trace_sent(*op.peer, frame == Frame::am_long ? trace::What::sent : trace::What::announced, op.tag, op.length);
+    if (at != 0) [[unlikely]]
+      trace_sent(*op.peer, frame == Frame::am_long ? trace::What::sent : trace::What::announced, op.tag, op.length, at);
   }
   while (run.moved < op.header_length) {
     const size_t n = std::min<size_t>(op.header_length - run.moved, op.peer->limits.fragment);

@@ -44,6 +44,7 @@ Status step_single(OpRun& run) {
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   run.pipeline.position = run.pipeline.end = op.length;  // one piece, nothing left to queue
   run.then = complete_then;
+  const uint64_t at = trace::moment();
   Status status =
       send_piece(peer, run, make_header(Frame::tagged, 0, op.tag, op.immediate, (sync ? kFrameSync : 0) | space_flag(op)),
                  Piece{.length = op.length,
@@ -52,8 +53,8 @@ Status step_single(OpRun& run) {
                        .by_reference = single_by_reference(peer.limits, op.layout == nullptr, op.length, op.length)});
   if (status != TW_OK) return status;
   peer.eager_credit -= eager_cost(op.length);
-  if (trace::on()) [[unlikely]]
-    trace_sent(peer, trace::What::sent, op.tag, op.length);
+  if (at != 0) [[unlikely]]
+    trace_sent(peer, trace::What::sent, op.tag, op.length, at);
   run.cancelable = false;
   run.stage = 1;
   if (sync) Engine::count_sent(op);
@@ -114,10 +115,11 @@ Status send_segments(Engine&, Peer& peer, OpRun& run, FrameHeader first, const s
     const size_t room = std::min<size_t>(peer.limits.fragment, peer.limits.copy - prefix_length);
     size_t n = reference ? 0 : std::min<uint64_t>(op.length, room);
     begin_payload(run);
+    const uint64_t at = trace::moment();
     Status status = send_piece(peer, run, first, Piece{prefix, prefix_length, 0, n, nullptr, 0, false});
     if (status != TW_OK) return status;
-    if (trace::on()) [[unlikely]]
-      trace_sent(peer, trace::What::sent, op.tag, op.length);
+    if (at != 0) [[unlikely]]
+      trace_sent(peer, trace::What::sent, op.tag, op.length, at);
     run.stage = 1;
     run.cancelable = false;
     run.pipeline.dest_op = peer.next_first++;

@@ -20,12 +20,13 @@ inline uint8_t space_flag(const OpDesc& op) { return (op.flags & kOpGroup) != 0 
                                                   uint64_t immediate, uint8_t flags) {
   const int64_t cost = eager_cost(length);
   if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
+  const uint64_t at = trace::moment();
   const Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
   if (status == TW_OK) [[likely]] {
     peer.eager_credit -= cost;
     peer.tally.moved.count(Way::eager, length);
-    if (trace::on()) [[unlikely]]
-      trace_sent(peer, trace::What::sent, tag, length);
+    if (at != 0) [[unlikely]]
+      trace_sent(peer, trace::What::sent, tag, length, at);
   }
   return status;
 }

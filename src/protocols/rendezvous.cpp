@@ -105,10 +105,11 @@ Status send_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader frame, const
   const bool offered = tagged && (op.flags & kOpGroup) == 0;  // receives of groups are not
   const SendingRts sending_rts(peer, op, offered);
   const bool claims = offered && find_claim(engine, peer, op, &claim);
+  const uint64_t at = trace::moment();
   const Status status = claims ? send_claiming_rts(peer, &frame, body, claim) : peer.link->port->send(*peer.link, frame, body);
   if (status != TW_OK) return status;
-  if (trace::on()) [[unlikely]]
-    trace_sent(peer, trace::What::announced, op.tag, op.length);
+  if (at != 0) [[unlikely]]
+    trace_sent(peer, trace::What::announced, op.tag, op.length, at);
   await_receiver(peer, run);
   if (frame.id != 0 && tagged) device_push_claimed(engine, run, claim);
   return TW_IN_PROGRESS;

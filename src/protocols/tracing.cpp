@@ -47,7 +47,7 @@ void trace_end(const Engine& engine, const OpRun& run, Status status) {
   trace::record_now(event);
 }
 
-void trace_sent(const Peer& peer, trace::What what, uint64_t tag, uint64_t bytes) {
+void trace_sent(const Peer& peer, trace::What what, uint64_t tag, uint64_t bytes, uint64_t at) {
   if (peer.link == nullptr) return;
   trace::Event event;
   event.what = what;
@@ -55,7 +55,8 @@ void trace_sent(const Peer& peer, trace::What what, uint64_t tag, uint64_t bytes
   event.tag = tag;
   event.peer = peer.identity.worker;
   event.flow = flow_of(peer.connection, peer.engine->options().worker, peer.identity.worker, peer.link->port->sent(*peer.link));
-  trace::record_now(event);
+  event.at = at;
+  trace::record(event);
 }
 
 void trace_arrived(const Peer& peer, bool matched, uint64_t tag, uint64_t bytes) {

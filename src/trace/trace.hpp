@@ -26,6 +26,9 @@ extern std::atomic<bool> on_word;
 /// Is anything recorded? One load, one predictable branch.
 inline bool on() { return on_word.load(std::memory_order_relaxed); }
 
+/// This moment, for an event that is recorded when it is known that there is one; 0 where nothing is recorded.
+inline uint64_t moment() { return on() ? cpu_ticks() : 0; }
+
 /// Keeps the event, of this thread. Only where on().
 void record(const Event& event);
 /// The same, happening now.

@@ -33,6 +33,15 @@ TEST(ClockMap, FollowsAClockThatDrifts) {
   }
 }
 
+TEST(ClockMap, OnePairGoesByTheRateThatIsExpected) {
+  ClockMap map(1000, 2.5);
+  map.add(100, 5000);
+  EXPECT_EQ(map.map(140), 5100u);
+  EXPECT_EQ(map.map(60), 4900u);
+  map.add(300, 5600);  // 3 to 1
+  EXPECT_EQ(map.map(310), 5630u);
+}
+
 TEST(ClockMap, OnePairIsAnOffset) {
   ClockMap map(1000);
   map.add(500, 10'000);

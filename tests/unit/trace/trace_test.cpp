@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -183,6 +184,59 @@ TEST_F(Trace, IsOneAtATimeAndItsOwners) {
   EXPECT_TRUE(std::filesystem::exists(path(("again-" + std::to_string(getpid())).c_str())));
   EXPECT_EQ(start("", this), TW_ERR_INVALID);
   EXPECT_EQ(start(path("no/such/folder"), this), TW_ERR_IO);
+}
+
+/// Beginning and ending by several threads, while others record: each file is whole, and nothing is in two of them.
+TEST_F(Trace, IsBegunAndEndedByManyThreads) {
+  constexpr int kTurns = 10;
+  std::atomic<bool> go_on{true};
+  std::atomic<int> files{0};
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    while (go_on) {
+      const Span span(What::wait);
+      std::this_thread::yield();
+    }
+  });
+  for (int number = 0; number < 3; ++number) {
+    threads.emplace_back([&, number] {
+      for (int i = 0; i < kTurns; ++i) {
+        const std::string name = path(("turn" + std::to_string(number) + "." + std::to_string(i)).c_str());
+        const Status begun = start(name, &files);
+        EXPECT_TRUE(begun == TW_OK || begun == TW_ERR_BUSY) << begun;
+        if (begun == TW_OK) ++files;
+        const Status ended = stop(&files);
+        EXPECT_TRUE(ended == TW_OK || ended == TW_ERR_INVALID) << ended;
+      }
+    });
+  }
+  for (size_t i = 1; i < threads.size(); ++i) threads[i].join();
+  go_on = false;
+  threads[0].join();
+  (void)stop(&files);
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const File file(entry.path());
+    found += file.count("recorded") == 1;
+  }
+  EXPECT_EQ(found, files.load());
+}
+
+/// Objects of a thread may end behind its ring.
+TEST_F(Trace, AThreadsLastDestructorsMayRecord) {
+  struct Late {
+    ~Late() { const Span span(What::handler); }
+  };
+  ASSERT_EQ(start(path("late"), this), TW_OK);
+  for (int i = 0; i < 20; ++i) {
+    std::thread([] {
+      thread_local const Late late;  // made before the ring, ends behind it
+      (void)&late;
+      { const Span span(What::wait); }
+    }).join();
+  }
+  ASSERT_EQ(stop(this), TW_OK);
+  EXPECT_EQ(File(path("late")).count("wait"), 20u);
 }
 
 TEST_F(Trace, AFileThatCannotBeWrittenIsAnError) {
