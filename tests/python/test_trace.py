@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timelines: what is in the file, by Perfetto's own definitions of its format, and what ``thalweg trace`` says of it."""
 
+import io
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -11,11 +13,13 @@ import numpy as np
 import pytest
 import thalweg as tw
 from peers import connected
+from rich.console import Console
 
 timeline = pytest.importorskip("thalweg._cli.timeline")
 time_spent = pytest.importorskip("thalweg._cli.time_spent")
 typer_testing = pytest.importorskip("typer.testing")
 
+from thalweg._cli import trace  # noqa: E402
 from thalweg._cli.main import app  # noqa: E402
 
 SIZES = (8, 4096, 100_001, 3 << 20)
@@ -68,6 +72,7 @@ def two_files(request, tmp_path):
 
 def test_every_packet_is_of_perfettos_format(two_files):
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    unknown = pytest.importorskip("google.protobuf.unknown_fields")
     for path in two_files:
         trace = protos.Trace()
         trace.ParseFromString(path.read_bytes())
@@ -75,7 +80,7 @@ def test_every_packet_is_of_perfettos_format(two_files):
         tracks, open_slices, last = {}, {}, {}
         events = []
         for packet in trace.packet:
-            assert not packet.UnknownFields() if hasattr(packet, "UnknownFields") else True
+            assert len(unknown.UnknownFieldSet(packet)) == 0 == len(unknown.UnknownFieldSet(packet.track_event))
             assert packet.trusted_packet_sequence_id != 0
             if packet.HasField("track_descriptor"):
                 tracks[packet.track_descriptor.uuid] = packet.track_descriptor
@@ -191,6 +196,97 @@ def test_random_damage_is_an_error_and_no_crash(two_files, tmp_path):
             time_spent.summarize(timeline.read([path]))
         except timeline.TimelineError as error:
             assert str(path) in str(error)
+
+
+def varint(value):
+    """Seven bits a byte, the last first."""
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + varint(value >> 7)
+
+
+def packed(*fields):
+    """A message of (number, an int or bytes)."""
+    return b"".join(
+        varint(name << 3) + varint(value) if isinstance(value, int) else varint(name << 3 | 2) + varint(len(value)) + value
+        for name, value in fields
+    )
+
+
+def event(at, kind, track, *fields):
+    """A packet."""
+    inside = packed((timeline.TYPE, kind), (timeline.TRACK, track), *fields)
+    return packed((timeline.PACKET, packed((timeline.TIMESTAMP, at), (timeline.TRACK_EVENT, inside))))
+
+
+def described(*fields):
+    """A packet."""
+    return packed((timeline.PACKET, packed((timeline.TRACK_DESCRIPTOR, packed(*fields)))))
+
+
+def process_with(name, base=0):
+    """Lines base + 1 (a process), + 2 (its thread), + 3 (its operations) and + 4 (a device's queue)."""
+    return b"".join(
+        [
+            described((timeline.UUID, base + 1), (timeline.PROCESS, packed((timeline.PID, 7), (timeline.PROCESS_NAME, name)))),
+            described(
+                (timeline.UUID, base + 2), (timeline.PARENT, base + 1),
+                (timeline.THREAD, packed((timeline.PID, 7), (timeline.TID, 8), (timeline.THREAD_NAME, name))),
+            ),
+            described((timeline.UUID, base + 3), (timeline.PARENT, base + 1), (timeline.TRACK_NAME, b"operations 1")),
+            described((timeline.UUID, base + 4), (timeline.PARENT, base + 1), (timeline.TRACK_NAME, name)),
+        ]
+    )  # fmt: skip
+
+
+def test_names_in_a_file_do_not_steer_the_terminal(tmp_path):
+    name = "a\x1b]0;x\x07\x9b31m\n\x7f[red]a[/b]".encode()
+    annotation = packed((timeline.ANNOTATION_NAME, b"peer"), (timeline.STRING, name))
+    path = tmp_path / "hostile[x].pftrace"
+    path.write_bytes(
+        process_with(name)
+        + event(1, timeline.BEGINS, 2, (timeline.EVENT_NAME, b"wait"), (timeline.CATEGORY, name))
+        + event(2, timeline.BEGINS, 3, (timeline.EVENT_NAME, name))
+        + event(2, timeline.BEGINS, 4, (timeline.EVENT_NAME, b"run"))
+        + event(3, timeline.BEGINS, 4, (timeline.EVENT_NAME, name))
+        + event(4, timeline.INSTANT, 2, (timeline.EVENT_NAME, b"sent"), (timeline.ANNOTATION, annotation))
+        + b"".join(event(5, timeline.ENDS, track) for track in (4, 4, 3, 2))
+    )
+    shown = io.StringIO()
+    trace.show(time_spent.summarize(timeline.read([path])), Console(file=shown, force_terminal=True, width=600))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue())  # rich's own
+    assert all(one.isprintable() or one == "\n" for one in text)
+    escaped = r"a\x1b]0;x\x07\x9b31m\x0a\x7f[red]a[/b]"
+    assert text.count(escaped) == 11, "of threads 3, operations 1, a device 3, peers 2, waits 2"
+    assert runner.invoke(app, ["trace", "summary", str(path)]).exit_code == 0
+    bad = tmp_path / "\x1b[31mbad"
+    bad.write_bytes(b"\x08\x01")
+    refused = runner.invoke(app, ["trace", "summary", str(bad)])
+    assert refused.exit_code == 1 and r"\x1b[31mbad" in refused.output and "\x1b[31mbad" not in refused.output
+
+
+def test_what_a_killed_process_left_open_ends_with_it(tmp_path):
+    for base, at in ((0, 10), (10, 1000)):
+        (tmp_path / f"{base}").write_bytes(
+            process_with(b"program", base)
+            + event(1, timeline.BEGINS, base + 2, (timeline.EVENT_NAME, b"wait"), (timeline.CATEGORY, b"wait"))
+            + event(at, timeline.INSTANT, base + 2, (timeline.EVENT_NAME, b"sent"))
+        )
+    read = timeline.read([tmp_path / "0", tmp_path / "10"])
+    assert [one.end for one in read.slices] == [10, 1000]
+
+
+def test_a_timeline_of_nothing_says_so(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    assert "Nothing was recorded" in runner.invoke(app, ["trace", "summary", str(tmp_path / "empty")]).output
+
+
+def test_joining_writes_through_no_link(tmp_path):
+    path, link = tmp_path / "one", tmp_path / "link"
+    path.write_bytes(process_with(b"program"))
+    link.symlink_to(tmp_path / "elsewhere")
+    assert runner.invoke(app, ["trace", "merge", str(link), str(path)]).exit_code == 1
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(FileExistsError):
+        timeline.merge([path], link)
 
 
 def device_peer(endpoint, pipe, path, size):

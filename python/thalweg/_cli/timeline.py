@@ -128,7 +128,7 @@ class Reader:
     def __init__(self) -> None:
         self.timeline = Timeline({}, [], [])
         self._open: dict[int, list[Slice]] = {}
-        self._last = 0
+        self._last: dict[int, int] = {}  # of each process
 
     def file(self, path: pathlib.Path) -> None:
         """Adds a file. One that breaks off is read up to there."""
@@ -143,7 +143,6 @@ class Reader:
             self.timeline.cut = True
         for at, event in sorted(events, key=lambda one: one[0]):  # stable: of one time in the order of the file
             self.event(at, event)
-            self._last = max(self._last, at)
 
     def packet(self, data: bytes, events: list[tuple[int, bytes]]) -> None:
         """Sorts it: lines at once, events by their times."""
@@ -190,6 +189,8 @@ class Reader:
                 made.arguments.update(annotation(raw(value)))
         if made.track not in self.timeline.tracks:
             raise TimelineError("an event of a line that was not described: the timeline is damaged")
+        process = self.timeline.tracks[made.track].process
+        self._last[process] = max(self._last.get(process, 0), at)
         stack = self._open.setdefault(made.track, [])
         if kind == BEGINS:
             made.depth, made.ended = len(stack), False
@@ -212,10 +213,10 @@ class Reader:
             stack[-1].inside += done.end - done.begin
 
     def finish(self) -> Timeline:
-        """What is still open lasts until the end."""
-        for stack in self._open.values():
-            for one in reversed(stack):
-                one.end = self._last
+        """What is still open lasts until the last event of its process."""
+        for uuid, stack in self._open.items():
+            for one in stack:
+                one.end = self._last.get(self.timeline.tracks[uuid].process, one.begin)
         return self.timeline
 
 
@@ -244,8 +245,11 @@ def read(paths: list[pathlib.Path]) -> Timeline:
     return reader.finish()
 
 
-def merge(paths: list[pathlib.Path], out: pathlib.Path) -> bool:
-    """Joins timelines: one behind the other, as packets stand alone. True: the end of one was cut and is left out."""
+def merge(paths: list[pathlib.Path], out: pathlib.Path, replace: bool = False) -> bool:
+    """Joins timelines: one behind the other, as packets stand alone. True: the end of one was cut and is left out.
+
+    Raises TimelineError, OSError: FileExistsError where out exists and is not to be replaced.
+    """
     whole = []
     cut = False
     for path in paths:
@@ -263,7 +267,7 @@ def merge(paths: list[pathlib.Path], out: pathlib.Path) -> bool:
         except IndexError:
             cut = True
         whole.append(data[:end])
-    with out.open("wb") as file:
+    with out.open("wb" if replace else "xb") as file:
         for data in whole:
             file.write(data)
     return cut

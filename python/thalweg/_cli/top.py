@@ -16,13 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from . import metrics as openmetrics
-from .live import Processes, Snapshot, processes, title
+from .live import Processes, Snapshot, printable, processes, title
 
 HELP = """Shows what each endpoint of this user's processes moves, as rates per second.
 
 Processes need no preparation (THALWEG_LIVE=0 hides one). [bold]--once[/bold] prints one table, [bold]--json[/bold] one list of
 snapshots for programs, [bold]--metrics[/bold] OpenMetrics text, [bold]--serve PORT[/bold] serves that at
-127.0.0.1:PORT/metrics."""
+127.0.0.1:PORT/metrics, which every user of this machine can read."""
+OPEN_TO_ALL = "Every user of this machine can read these counters while they are served: process ids, programs' names, peers."
 
 MOST_ROWS = 200
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -41,10 +42,13 @@ def top(
     json: Annotated[bool, typer.Option("--json", help="One JSON list of snapshots: counters, no rates.")] = False,
     metrics: Annotated[bool, typer.Option("--metrics", help="OpenMetrics text, once.")] = False,
     serve: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve OpenMetrics at this port of 127.0.0.1; 0 picks one.")
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve OpenMetrics at this port of 127.0.0.1, to every local user; 0 picks one."),
     ] = None,
 ) -> None:
     """Shows, prints or serves the counters of this user's processes."""
+    if sum((once, json, metrics, serve is not None)) > 1:
+        raise typer.BadParameter("--once, --json, --metrics and --serve exclude each other: give one")
     with processes() as found, contextlib.suppress(KeyboardInterrupt):
         if json:
             typer.echo(json_module.dumps(found.ask(), indent=2))
@@ -64,6 +68,7 @@ def run_server(port: int, found: Processes) -> None:
         typer.secho(f"thalweg top: port {port} of {openmetrics.LOOPBACK}: {error}", err=True, fg="red")
         raise typer.Exit(1) from None
     with server:
+        typer.secho(OPEN_TO_ALL, err=True, fg="yellow")
         typer.echo(f"http://{openmetrics.LOOPBACK}:{server.server_address[1]}/metrics")
         server.serve_forever()
 
@@ -170,9 +175,9 @@ def row(endpoint: dict[str, Any], rate: dict[str, float]) -> list[Text | str]:
     state = endpoint["state"]
     return [
         "",
-        peer,
-        endpoint["transport"],
-        Text(state, style="" if state == "connected" else "yellow"),
+        Text(printable(peer)),
+        Text(printable(endpoint["transport"])),
+        Text(printable(state), style="" if state == "connected" else "yellow"),
         amount(rate["sent bytes"]),
         number(rate["sent"]),
         amount(rate["received bytes"]),

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import pathlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from . import timeline as timelines
+from .live import printable
 from .time_spent import Summary, summarize
 from .top import amount
 
@@ -49,12 +53,12 @@ def merge(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT where it exists.")] = False,
 ) -> None:
     """Writes OUT."""
-    if out.exists() and not force:
+    if os.path.lexists(out) and not force:
         raise failed(f"{out} exists: name another file, or add --force")
     if out.resolve() in {path.resolve() for path in files}:
         raise failed(f"{out} is one of the files to be joined: name another one")
     try:
-        if timelines.merge(files, out):
+        if timelines.merge(files, out, replace=force):
             typer.secho("A file breaks off: what is behind that is left out.", err=True, fg="yellow")
     except (timelines.TimelineError, OSError) as error:
         raise failed(error) from None
@@ -62,7 +66,7 @@ def merge(
 
 def failed(error: object) -> typer.Exit:
     """Says so."""
-    typer.secho(f"thalweg trace: {error}", err=True, fg="red")
+    typer.secho(printable(f"thalweg trace: {error}"), err=True, fg="red")
     return typer.Exit(1)
 
 
@@ -74,38 +78,50 @@ def time_text(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def named(name: str) -> Text:
+    """A name from a file: no markup, and nothing that steers the terminal."""
+    return Text(printable(name))
+
+
 def show(found: Summary, console: Console) -> None:
     """One table per part."""
     if found["lost"]:
-        console.print(
-            f"[yellow]{found['lost']} events were dropped, because rings were full: what follows lacks them.[/yellow]"
-        )
+        dropped = f"{found['lost']} events were dropped, because rings were full: what follows lacks them."
+        console.print(Text(dropped, style="yellow"))
     if found["cut"]:
-        console.print("[yellow]A file breaks off: its process was killed, or still runs.[/yellow]")
+        console.print(Text("A file breaks off: its process was killed, or still runs.", style="yellow"))
+    parts = list(tables(found))
+    for part in parts:
+        console.print(part)
+    if not parts:
+        console.print("Nothing was recorded.")
+
+
+def tables(found: Summary) -> Iterator[Table | Text]:
+    """The parts that there are."""
     if found["threads"]:
-        console.print(thread_table(found["threads"]))
+        yield thread_table(found["threads"])
     if found["operations"]:
-        console.print(groups_table("Operations, from their posting to their end", found["operations"]))
+        yield groups_table("Operations, from their posting to their end", found["operations"])
     for device in found["devices"]:
-        name = f"{device['queue']}: {time_text(device['running'])} in programs"
-        console.print(groups_table(name, device["steps"]))
+        yield groups_table(f"{device['queue']}: {time_text(device['running'])} in programs", device["steps"])
     if found["peers"]:
-        console.print(peer_table(found["peers"]))
+        yield peer_table(found["peers"])
     if found["messages"]["matched"]:
         took = found["messages"]
-        console.print(
+        yield Text(
             f"{took['matched']} messages from sent to handled: median {time_text(took['median'])}, 99 % within "
             f"{time_text(took['p99'])}, longest {time_text(took['longest'])}"
         )
     if found["longest_waits"]:
-        console.print(waits_table(found["longest_waits"]))
+        yield waits_table(found["longest_waits"])
 
 
 def plain(title: str, *columns: str) -> Table:
     """Numbers to the right, the first column to the left."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="dim")
+    made = Table(title=named(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="dim")
     for index, column in enumerate(columns):
-        made.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        made.add_column(named(column), justify="left" if index == 0 else "right", no_wrap=True)
     return made
 
 
@@ -115,7 +131,7 @@ def thread_table(rows: list[Summary]) -> Table:
     made = plain("Threads", "thread", "total", *categories)
     for row in rows:
         shares = [share(row["by"].get(category), row["total"]) for category in categories]
-        made.add_row(row["thread"], time_text(row["total"]), *shares)
+        made.add_row(named(row["thread"]), time_text(row["total"]), *shares)
     return made
 
 
@@ -129,7 +145,7 @@ def groups_table(title: str, rows: list[Summary]) -> Table:
     made = plain(title, "what", "count", "bytes", "total", "median", "longest", "failed")
     for row in rows:
         times: list[Any] = [time_text(row[name]) for name in ("total", "median", "longest")]
-        made.add_row(row["name"], str(row["count"]), amount(row["bytes"]), *times, str(row["failed"] or ""))
+        made.add_row(named(row["name"]), str(row["count"]), amount(row["bytes"]), *times, str(row["failed"] or ""))
     return made
 
 
@@ -138,7 +154,7 @@ def peer_table(rows: list[Summary]) -> Table:
     made = plain("Messages by peer", "process", "peer", "sent", "bytes", "received", "bytes", "unexpected")
     for row in rows:
         numbers = [str(row["sent"]), amount(row["sent_bytes"]), str(row["received"]), amount(row["received_bytes"])]
-        made.add_row(row["process"], row["peer"], *numbers, str(row["unexpected"] or ""))
+        made.add_row(named(row["process"]), named(row["peer"]), *numbers, str(row["unexpected"] or ""))
     return made
 
 
@@ -146,5 +162,5 @@ def waits_table(rows: list[Summary]) -> Table:
     """The longest first."""
     made = plain("Longest waits", "thread", "at", "waited")
     for row in rows:
-        made.add_row(row["thread"], time_text(row["at"]), time_text(row["time"]))
+        made.add_row(named(row["thread"]), time_text(row["at"]), time_text(row["time"]))
     return made
