@@ -18,7 +18,8 @@ constexpr size_t kMostSets = 20000;  // of GPUs that are looked at: all of 16 by
 size_t numa_of(const Graph& graph, size_t node) {
   if (const size_t found = graph.around(node, Kind::numa); found != kNoNode) return found;
   for (const Link& link : graph.links) {
-    if (link.kind == LinkKind::nvlink && link.from == node && graph.nodes[link.to].kind == Kind::numa) return link.to;
+    if (link.kind == LinkKind::nvlink && link.from == node && link.to != kNoNode && graph.nodes[link.to].kind == Kind::numa)
+      return link.to;
   }
   const std::vector<size_t> all = graph.all(Kind::numa);
   return all.size() == 1 ? all[0] : kNoNode;
@@ -102,14 +103,15 @@ class GpuChoice {
 
 /// The usable processors of each core, cores in the order of the tree: neighbours have most in common.
 using Cores = std::vector<std::vector<unsigned>>;
-Cores cores_of(const Graph& graph, const std::vector<unsigned>& usable, size_t inside) {
+template <class Wanted>
+Cores cores_of(const Graph& graph, const std::vector<unsigned>& usable, Wanted wanted) {
   struct Place {
     size_t numa, cache;
     std::vector<unsigned> processors;
   };
   std::vector<Place> found;
   for (const size_t core : graph.all(Kind::core)) {
-    if (!graph.contains(inside, core)) continue;
+    if (!wanted(core)) continue;
     Place place{graph.around(core, Kind::numa), graph.around(core, Kind::cache), {}};
     const auto& all = graph.nodes[core].processors;
     std::set_intersection(all.begin(), all.end(), usable.begin(), usable.end(), std::back_inserter(place.processors));
@@ -150,17 +152,72 @@ void divide(const Cores& cores, const std::vector<RankPlace*>& ranks) {
   }
 }
 
-/// A NUMA node whose processors are not usable sends its ranks to all others.
+/// NUMA nodes with the cores of theirs that are usable, and the ranks that get them.
+class Nodes {
+ public:
+  Nodes(const Graph& graph, const Usable& usable, std::vector<RankPlace>* ranks) : ranks_(*ranks) {
+    for (const size_t node : graph.all(Kind::numa))
+      add(node, cores_of(graph, usable.processors, [&](size_t core) { return graph.around(core, Kind::numa) == node; }));
+    add(kNoNode, cores_of(graph, usable.processors, [&](size_t core) { return graph.around(core, Kind::numa) == kNoNode; }));
+  }
+
+  /// Each rank's node gives its cores to as many ranks as it has cores; the others go where most is left for each. With fewer cores
+  /// than ranks that holds for processors, with fewer of those each node has a share of the ranks.
+  void give() {
+    if (nodes_.empty()) return;
+    std::vector<RankPlace*> homeless;
+    for (RankPlace& rank : ranks_) {
+      const size_t home = static_cast<size_t>(std::find(nodes_.begin(), nodes_.end(), rank.numa) - nodes_.begin());
+      if (rank.numa != kNoNode && home < nodes_.size() && given_[home].size() < room(home))
+        given_[home].push_back(&rank);
+      else
+        homeless.push_back(&rank);
+    }
+    for (RankPlace* rank : homeless) given_[roomiest()].push_back(rank);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      std::sort(given_[i].begin(), given_[i].end());  // as the ranks are in their list
+      divide(all_[i], given_[i]);
+    }
+  }
+
+ private:
+  void add(size_t node, Cores cores) {
+    if (cores.empty()) return;
+    nodes_.push_back(node);
+    cores_ += cores.size();
+    for (const auto& core : cores) processors_ += core.size();
+    all_.push_back(std::move(cores));
+    given_.emplace_back();
+  }
+  /// How many ranks a node may have.
+  size_t room(size_t i) const {
+    if (cores_ >= ranks_.size()) return all_[i].size();
+    size_t processors = 0;
+    for (const auto& core : all_[i]) processors += core.size();
+    return processors * ((ranks_.size() + processors_ - 1) / processors_);
+  }
+  size_t roomiest() const {
+    size_t best = 0;
+    const auto left = [&](size_t i) { return static_cast<double>(room(i)) / static_cast<double>(given_[i].size() + 1); };
+    for (size_t i = 1; i < nodes_.size(); ++i)
+      if (left(i) > left(best)) best = i;
+    return best;
+  }
+
+  std::vector<RankPlace>& ranks_;
+  std::vector<size_t> nodes_;
+  std::vector<Cores> all_;  // of each node
+  std::vector<std::vector<RankPlace*>> given_;
+  size_t cores_ = 0, processors_ = 0;
+};
+
+/// Where no rank has a GPU, all cores are divided in their order, whatever nodes they are on.
 void give_processors(const Graph& graph, const Usable& usable, std::vector<RankPlace>* ranks) {
-  std::map<size_t, bool> known;
-  const auto has_some = [&](size_t numa) {
-    const auto [at, fresh] = known.try_emplace(numa);
-    if (fresh) at->second = !cores_of(graph, usable.processors, numa).empty();
-    return at->second;
-  };
-  std::map<size_t, std::vector<RankPlace*>> by_node;
-  for (RankPlace& rank : *ranks) by_node[rank.numa != kNoNode && has_some(rank.numa) ? rank.numa : 0].push_back(&rank);
-  for (const auto& [node, list] : by_node) divide(cores_of(graph, usable.processors, node), list);
+  if (std::any_of(ranks->begin(), ranks->end(), [](const RankPlace& rank) { return rank.numa != kNoNode; }))
+    return Nodes(graph, usable, ranks).give();
+  std::vector<RankPlace*> all;
+  for (RankPlace& rank : *ranks) all.push_back(&rank);
+  divide(cores_of(graph, usable.processors, [](size_t) { return true; }), all);
 }
 
 /// The NUMA node of each processor.
@@ -234,8 +291,10 @@ std::vector<RankPlace> place_ranks(const Graph& graph, const Usable& usable, uns
     if (one.gpu != kNoNode) one.shared = users[one.gpu];
   give_processors(graph, usable, &places);
   const std::vector<size_t> numa = numa_by_processor(graph);
-  for (RankPlace& one : places)
-    if (one.gpu == kNoNode) one.numa = numa_of_all(numa, one.processors);
+  for (RankPlace& one : places) {  // where its processors are; of several nodes that of its GPU
+    const size_t own = numa_of_all(numa, one.processors);
+    if (one.gpu == kNoNode || own != kNoNode) one.numa = own;
+  }
   give_cards(graph, &places);
   return places;
 }

@@ -100,6 +100,58 @@ TEST(Placement, KeepsToWhatIsUsable) {
   EXPECT_EQ(said(graph, place_ranks(graph, some, 2)).cores, "0-1 2-3");
 }
 
+/// The processors of one socket, the GPUs of both: a job step's cpuset.
+TEST(Placement, WithinOneSocketNoCoreIsShared) {
+  const Graph graph = graph_of("two_sockets_pcie");
+  Usable some = all_of(graph);
+  some.processors.clear();
+  for (unsigned core = 0; core < 8; ++core) some.processors.push_back(core);
+  const Said four = said(graph, place_ranks(graph, some, 4));
+  EXPECT_EQ(four.gpus, "0 1 2 3");
+  EXPECT_EQ(four.cores, "0-1 2-3 4-5 6-7");
+  EXPECT_EQ(four.numas, "0 0 0 0");  // where their processors are
+}
+
+/// One GPU: its socket has as many ranks as cores, the others have cores of the other socket.
+TEST(Placement, RanksBeyondASocketsCoresGoToTheOther) {
+  const Graph graph = graph_of("two_sockets_pcie");
+  Usable some = all_of(graph);
+  some.gpus = {graph.find("gpu:3")};
+  some.processors = {0, 1, 32, 33, 34};
+  const Said five = said(graph, place_ranks(graph, some, 5));
+  EXPECT_EQ(five.cores, "32 33 34 0 1");
+  EXPECT_EQ(five.numas, "1 1 1 0 0");
+  EXPECT_EQ(said(graph, place_ranks(graph, some, 3)).cores, "32 33 34");
+  EXPECT_EQ(said(graph, place_ranks(graph, some, 2)).cores, "32 33-34");
+}
+
+/// Whatever is usable: no processor is in two ranks while there is a core, or where there are none a processor, for each.
+TEST(Placement, OfEnoughUsableProcessorsNoneIsShared) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (const char* const machine : kMachines) {
+    const Graph graph = graph_of(machine);
+    for (unsigned round = 0; round < 60; ++round) {
+      Usable usable = all_of(graph);
+      const unsigned part = 2 + static_cast<unsigned>(random() % 12), first = static_cast<unsigned>(random() % 64);
+      const bool near = random() % 2 == 0;  // neighbours, as in a cpuset, or any
+      std::erase_if(usable.processors, [&](unsigned processor) {
+        return near ? processor < first || processor > first + part : random() % part != 0;
+      });
+      std::erase_if(usable.gpus, [&](size_t) { return random() % 2 == 0; });
+      if (usable.processors.empty()) continue;
+      const auto ranks = 1 + static_cast<unsigned>(random() % usable.processors.size());
+      std::set<unsigned> taken;
+      for (const RankPlace& place : place_ranks(graph, usable, ranks)) {
+        ASSERT_FALSE(place.processors.empty());
+        for (const unsigned processor : place.processors)
+          ASSERT_TRUE(taken.insert(processor).second) << machine << ' ' << ranks << " ranks: " << processor;
+      }
+    }
+  }
+}
+
 /// Disjoint while there are enough, all used in turn, each rank has its own, whatever is usable.
 TEST(Placement, HoldsWhateverIsUsable) {
   std::mt19937 random(std::random_device{}());
