@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <mutex>
 
@@ -13,6 +12,7 @@
 #include "devices/topology_reach.hpp"
 #include "topology/distance.hpp"
 #include "topology/format.hpp"
+#include "topology/json_value.hpp"
 #include "topology/machine.hpp"
 #include "topology/placement.hpp"
 
@@ -69,7 +69,8 @@ topology::RankPlace place_of(const topology::Graph& graph, const topology::Usabl
 
 template <size_t kRoom>
 void put_text(char (&to)[kRoom], const std::string& text) {
-  std::snprintf(to, kRoom, "%s", text.c_str());
+  const std::string plain = topology::plain_text(text, kRoom - 1);  // cut between characters: readers decode it
+  std::memcpy(to, plain.c_str(), plain.size() + 1);
 }
 
 int32_t number_of(const topology::Graph& graph, size_t node) {

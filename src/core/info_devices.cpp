@@ -7,6 +7,7 @@
 #include "core/context.hpp"
 #include "devices/place.hpp"
 #include "devices/registry.hpp"
+#include "devices/topology_reach.hpp"
 #include "routes/device_cost_file.hpp"
 
 namespace thalweg::impl {
@@ -53,6 +54,7 @@ void describe_device(Json& json, Device& device, const std::vector<Device*>& all
   json.add("name", name_of(device));
   json.flag("usable", true);
   json.add("uuid", hex(device.uuid()));
+  if (const std::string address = pci_address_of(device.uuid()); !address.empty()) json.add("pci", address);
   json.open("memory", '[');
   for (const std::string& place : places_of(device)) json.add(nullptr, place);
   json.close(']');

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "devices/registry.hpp"
 #include "topology/distance.hpp"
@@ -56,31 +58,65 @@ const Reach* reach_of(const DeviceId& from, const DeviceId& to) {
   return table->find(from, to);
 }
 
+struct Addresses {
+  std::mutex lock;
+  std::map<Uuid, std::string> of;
+};
+Addresses& addresses() {
+  static auto* const all = new Addresses;  // until exit
+  return *all;
+}
+
 }  // namespace
 
+void set_pci_address(const Uuid& device, const std::string& address) {
+  const std::lock_guard guard(addresses().lock);
+  addresses().of[device] = address;
+}
+
+std::string pci_address_of(const Uuid& device) {
+  const std::lock_guard guard(addresses().lock);
+  const auto found = addresses().of.find(device);
+  return found == addresses().of.end() ? "" : found->second;
+}
+
 size_t gpu_of(const topology::Graph& graph, const DeviceId& device) {
-  const std::string digits = hex(device.uuid);
-  size_t by_number = topology::kNoNode;
+  const std::string digits = hex(device.uuid), address = pci_address_of(device.uuid);
+  size_t by_number = topology::kNoNode, by_address = topology::kNoNode;
   bool named = false;
   for (const size_t gpu : graph.all(topology::NodeKind::gpu)) {
-    if (graph.nodes[gpu].uuid == digits) return gpu;
-    named = named || !graph.nodes[gpu].uuid.empty();
-    if (graph.nodes[gpu].number == device.ordinal) by_number = gpu;
+    const topology::Node& node = graph.nodes[gpu];
+    if (node.uuid == digits) return gpu;
+    named = named || !node.uuid.empty();
+    if (!address.empty() && node.pci == address) by_address = gpu;
+    if (node.number == device.ordinal) by_number = gpu;
   }
-  return named ? topology::kNoNode : by_number;
+  return by_address != topology::kNoNode ? by_address : named ? topology::kNoNode : by_number;
 }
 
 PeerAccess limited_by_topology(const PeerAccess& given, const DeviceId& from, const DeviceId& to) {
   const Reach* const reach = given.access ? reach_of(from, to) : nullptr;
-  if (reach == nullptr) return given;
+  if (reach == nullptr || reach->by == Reach::By::unknown || reach->by == Reach::By::nvlink) return given;
   if (reach->by == Reach::By::nothing) return {};
-  const bool nvlink = reach->by == Reach::By::nvlink;
-  return {true, given.atomics && nvlink, nvlink ? DeviceLink::nvlink : DeviceLink::pcie};
+  return {true, false, DeviceLink::pcie};
+}
+
+PeerAccess played_by_topology(const PeerAccess& given, const DeviceId& from, const DeviceId& to) {
+  PeerAccess left = limited_by_topology(given, from, to);
+  const Reach* const reach = left.access ? reach_of(from, to) : nullptr;
+  if (reach != nullptr && reach->by == Reach::By::nvlink) left.link = DeviceLink::nvlink;
+  return left;
 }
 
 const char* why_limited_by_topology(const DeviceId& from, const DeviceId& to) {
   const Reach* const reach = reach_of(from, to);
-  return reach == nullptr || reach->why.empty() ? nullptr : reach->why.c_str();
+  const bool limits = reach != nullptr && (reach->by == Reach::By::nothing || reach->by == Reach::By::pcie);
+  return limits && !reach->why.empty() ? reach->why.c_str() : nullptr;
+}
+
+const char* what_is_down_in_topology(const DeviceId& from, const DeviceId& to) {
+  const Reach* const reach = reach_of(from, to);
+  return reach != nullptr && reach->by == Reach::By::nvlink && !reach->why.empty() ? reach->why.c_str() : nullptr;
 }
 
 const char* why_no_peer_access(const Device& from, const Uuid& to) {

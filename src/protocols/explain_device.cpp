@@ -162,8 +162,8 @@ const char* why_not_visible(const OpDesc& op) {
   return why_no_peer_access(*copier_of(op), uuid_of(op.remote->key.device_uuid));
 }
 
-/// "link to emulated:1: pcie, as all 6 NVLinks between gpu:0 and gpu:1 are down in FILE", where a saved topology has its part in it: of
-/// the target's device, or of all that may receive a message.
+/// "link to emulated:1: pcie, as all 6 NVLinks between gpu:0 and gpu:1 are down in FILE", where a saved topology has its part in it, also
+/// where it says that some are down: of the target's device, or of all that may receive a message.
 void say_links(std::string& text, const OpDesc& op) {
   const Device* const device = device_of(op);
   if (device == nullptr) return;
@@ -171,10 +171,14 @@ void say_links(std::string& text, const OpDesc& op) {
   for (const Device* other : list_devices(nullptr)) {
     if (other == device || (known && other->uuid() != uuid_of(op.remote->key.device_uuid))) continue;
     const char* const why = why_limited_by_topology(id_of(*device), id_of(*other));
-    if (why == nullptr) continue;
-    const bool reached = device->peer(other->uuid()).access;
-    text += std::string("link to ") + other->name() + ":" + std::to_string(other->ordinal()) + ": " +
-            (reached ? "pcie" : "none, so through host memory") + ", as " + why + "\n";
+    const char* const down = why == nullptr ? what_is_down_in_topology(id_of(*device), id_of(*other)) : nullptr;
+    if (why == nullptr && down == nullptr) continue;
+    const PeerAccess reached = device->peer(other->uuid());
+    const std::string link = !reached.access                      ? "none, so through host memory"
+                             : reached.link == DeviceLink::nvlink ? "nvlink"
+                                                                  : "pcie";
+    text += std::string("link to ") + other->name() + ":" + std::to_string(other->ordinal()) + ": " + link +
+            (why != nullptr ? std::string(", as ") + why : std::string("; ") + down) + "\n";
   }
 }
 

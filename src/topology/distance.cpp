@@ -41,7 +41,7 @@ Edges edges_of(const Graph& graph, bool with_machine) {
   };
   std::vector<bool> linked(graph.nodes.size());
   for (const Link& link : graph.links) {
-    if (!link.up) continue;
+    if (!link.up || link.to == kNoNode) continue;
     join(link.from, link.to, link.bandwidth == 0 ? kUnlimited : link.bandwidth);
     if (link.kind == LinkKind::pcie || link.kind == LinkKind::memory) linked[link.from] = true;
   }
@@ -111,6 +111,20 @@ std::string count_text(unsigned down, unsigned all, const std::string& one, cons
   return std::to_string(down) + " of " + std::to_string(all) + " NVLinks" + between + (down == 1 ? " is down" : " are down");
 }
 
+/// NVLinks of a GPU that are down and do not say where they lead.
+std::string lost_text(const Graph& graph, size_t gpu) {
+  const auto lost = std::count_if(graph.links.begin(), graph.links.end(), [&](const Link& link) {
+    return link.kind == LinkKind::nvlink && link.from == gpu && link.to == kNoNode && !link.up;
+  });
+  if (lost == 0) return "";
+  return std::to_string(lost) + (lost == 1 ? " NVLink of " : " NVLinks of ") + graph.id(gpu) +
+         (lost == 1 ? " is down and does not say where it leads" : " are down and do not say where they lead");
+}
+
+void add_note(const std::string& text, std::string* to) {
+  if (!text.empty()) *to += (to->empty() ? "" : "; ") + text;
+}
+
 /// PCIe links of the path that have trained below what both ends could.
 void note_narrow(const Graph& graph, Distance* out) {
   for (size_t i = 0; i + 1 < out->path.size(); ++i) {
@@ -119,8 +133,9 @@ void note_narrow(const Graph& graph, Distance* out) {
       if (link == nullptr || link->kind != LinkKind::pcie || (link->to != out->path[i] && link->to != out->path[i + 1]))
         continue;
       if (link->lanes == 0 || link->lanes >= link->most_lanes) continue;
-      out->note += (out->note.empty() ? "" : "; ") + ("PCIe of " + graph.id(end) + " has " + std::to_string(link->lanes) +
-                                                      " of " + std::to_string(link->most_lanes) + " lanes");
+      add_note("PCIe of " + graph.id(end) + " has " + std::to_string(link->lanes) + " of " + std::to_string(link->most_lanes) +
+                   " lanes",
+               &out->note);
     }
   }
 }
@@ -139,7 +154,7 @@ NvLinks nvlinks_between(const Graph& graph, size_t one, size_t other) {
     to->bandwidth += link.up ? link.bandwidth : 0;
   };
   for (const Link& link : graph.links) {
-    if (link.kind != LinkKind::nvlink) continue;
+    if (link.kind != LinkKind::nvlink || link.to == kNoNode) continue;
     if ((link.from == one && link.to == other) || (link.from == other && link.to == one)) count(link, &direct);
     const bool from = graph.nodes[link.from].kind == Kind::nvswitch;
     const size_t center = from ? link.from : link.to, end = from ? link.to : link.from;
@@ -175,6 +190,11 @@ Distance distance_between(const Graph& graph, size_t from, size_t to) {
   }
   const unsigned all = found.nvlinks.up + found.nvlinks.down;
   if (found.nvlinks.down > 0) found.note = count_text(found.nvlinks.down, all, graph.id(from), graph.id(to));
+  const bool gpus = graph.nodes[from].kind == Kind::gpu && graph.nodes[to].kind == Kind::gpu;
+  if (gpus && all == 0 && !graph.nvlinks_known)
+    add_note("NVLinks are not known: there was no NVML to tell of them", &found.note);
+  for (const size_t end : {from, to})
+    if (gpus) add_note(lost_text(graph, end), &found.note);
   note_narrow(graph, &found);
   return found;
 }
@@ -189,10 +209,17 @@ std::string path_text(const Graph& graph, const std::vector<size_t>& path) {
 Reach reach_between(const Graph& graph, size_t from, size_t to) {
   const NvLinks links = nvlinks_between(graph, from, to);
   Reach reach;
-  if (links.up > 0) return reach.by = Reach::By::nvlink, reach;
   const std::string in = graph.file.empty() ? "" : " in " + graph.file;
+  if (links.up > 0) {
+    reach.by = Reach::By::nvlink;
+    if (links.down > 0) reach.why = count_text(links.down, links.up + links.down, graph.id(from), graph.id(to)) + in;
+    return reach;
+  }
+  if (links.down == 0 && !graph.nvlinks_known) return reach.by = Reach::By::unknown, reach;
   reach.why = links.down > 0 ? count_text(links.down, links.down, graph.id(from), graph.id(to)) + in
                              : "no NVLink joins " + graph.id(from) + " and " + graph.id(to) + in;
+  for (const size_t end : {from, to})
+    if (const std::string lost = lost_text(graph, end); links.down == 0 && !lost.empty()) reach.why += "; " + lost;
   const bool known = graph.around(from, Kind::numa) != kNoNode && graph.around(to, Kind::numa) != kNoNode;
   if (!known || kind_by_tree(graph, from, to) != "SYS") return reach.by = Reach::By::pcie, reach;
   reach.why += ", and they are on different NUMA nodes";

@@ -22,7 +22,7 @@ struct Distance {
   NvLinks nvlinks;
   double bandwidth = 0;      // of the narrowest link that is known; 0: none is
   std::vector<size_t> path;  // both ends, too
-  std::string note;          // what is down or narrower than it could be
+  std::string note;          // what is down or narrower than it could be, or that NVLinks are not known
 };
 Distance distance_between(const Graph& graph, size_t from, size_t to);
 /// "gpu:0 - switch:0 - gpu:1"
@@ -30,9 +30,9 @@ std::string path_text(const Graph& graph, const std::vector<size_t>& path);
 
 /// How one GPU's work gets to another one's memory.
 struct Reach {
-  enum class By : uint8_t { nothing, pcie, nvlink };
+  enum class By : uint8_t { nothing, pcie, nvlink, unknown };  // unknown: nobody told of NVLinks
   By by = By::nothing;
-  std::string why;  // it is not NVLink: "NVLink between gpu:0 and gpu:1 is down in FILE"
+  std::string why;  // it is not NVLink, or not by all of them: "NVLink between gpu:0 and gpu:1 is down in FILE"
 };
 Reach reach_between(const Graph& graph, size_t from, size_t to);
 

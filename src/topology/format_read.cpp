@@ -31,7 +31,7 @@ unsigned parents_of(Kind kind) {
   constexpr unsigned kPcie = kMemory | bit(Kind::bridge) | bit(Kind::pcie_switch);
   constexpr unsigned kOf[] = {0,
                               bit(Kind::machine) | bit(Kind::numa),
-                              bit(Kind::machine) | bit(Kind::package),
+                              bit(Kind::machine) | bit(Kind::package) | bit(Kind::cache),
                               kMemory,
                               kMemory | bit(Kind::cache),
                               kMemory,
@@ -65,12 +65,17 @@ class FormatReader {
  private:
   Status head(const JsonValue& root) {
     const Fields fields(root, place_);
-    if (Status s = fields.only({"format", "name", "source", "nodes", "links"}); is_error(s)) return s;
+    if (Status s = fields.only({"format", "name", "source", "nvlinks", "nodes", "links"}); is_error(s)) return s;
     std::string format;
     if (Status s = fields.text("format", 64, &format); is_error(s)) return s;
     if (format != "thalweg topology 1")
       return place_.refuse(root.at, "\"format\" is not \"thalweg topology 1\"; `thalweg topo --json` writes such a file");
     if (Status s = fields.text("name", 256, &graph_.name); is_error(s)) return s;
+    std::string nvlinks = "known";
+    if (Status s = fields.text("nvlinks", 16, &nvlinks); is_error(s)) return s;
+    if (nvlinks != "known" && nvlinks != "unknown")
+      return fields.refuse("nvlinks", "is \"known\", or \"unknown\" where nobody told of NVLinks");
+    graph_.nvlinks_known = nvlinks == "known";
     return fields.text("source", 4096, &graph_.source);
   }
 
@@ -139,12 +144,20 @@ class FormatReader {
       return fields.refuse("parent", "is " + quoted(id) + ", which no node before this one has; parents stand before children");
     node->parent = found->second;
     const Kind kind = graph_.nodes[node->parent].kind;
+    if (node->kind == Kind::pcie_switch && switches_above(node->parent) >= kMostSwitches)
+      return fields.refuse("parent", "is below " + std::to_string(kMostSwitches) + " switches already, the most there may be");
     if ((parents_of(node->kind) & bit(kind)) != 0 && !nested(node->parent, node->kind)) return TW_OK;
     return fields.refuse("parent", std::string("of a ") + name_of(node->kind) + " cannot be " + quoted(id));
   }
 
   /// Is there one of that kind around it already? Packages and NUMA nodes may contain each other, but once. Switches are nested.
   bool nested(size_t parent, Kind kind) const { return kind != Kind::pcie_switch && graph_.around(parent, kind) != kNoNode; }
+
+  unsigned switches_above(size_t node) const {
+    unsigned count = 0;
+    for (; node != kNoNode; node = graph_.nodes[node].parent) count += graph_.nodes[node].kind == Kind::pcie_switch ? 1 : 0;
+    return count;
+  }
 
   Status uuid(const Fields& fields, Node* node) {
     if (Status s = fields.text("uuid", 32, &node->uuid); is_error(s)) return s;
@@ -185,7 +198,8 @@ class FormatReader {
     Link link;
     if (status = kind(fields, &link); is_error(status)) return status;
     if (status = end(fields, "from", &link.from); is_error(status)) return status;
-    if (status = end(fields, "to", &link.to); is_error(status)) return status;
+    const bool nowhere = link.kind == LinkKind::nvlink && !fields.has("to");  // it does not say where it leads
+    if (!nowhere && is_error(status = end(fields, "to", &link.to))) return status;
     if (status = ends(fields, link); is_error(status)) return status;
     if (status = link.kind == LinkKind::nvlink ? nvlink(fields, &link) : other(fields, &link); is_error(status)) return status;
     if (status = bandwidth(fields, &link); is_error(status)) return status;
@@ -217,10 +231,13 @@ class FormatReader {
   }
 
   Status ends(const Fields& fields, const Link& link) {
-    const Node &from = graph_.nodes[link.from], &to = graph_.nodes[link.to];
+    const Node& from = graph_.nodes[link.from];
     constexpr unsigned kPcie = bit(Kind::pcie_switch) | bit(Kind::gpu) | bit(Kind::nic) | bit(Kind::nvswitch);
     constexpr unsigned kNvlink = bit(Kind::gpu) | bit(Kind::nvswitch), kSocket = bit(Kind::numa) | bit(Kind::package);
     const auto among = [](const Node& node, unsigned kinds) { return (bit(node.kind) & kinds) != 0; };
+    if (link.to == kNoNode)
+      return from.kind == Kind::gpu ? TW_OK : fields.refuse("from", "of an nvlink without \"to\" is the gpu that tells of it");
+    const Node& to = graph_.nodes[link.to];
     switch (link.kind) {
       case LinkKind::pcie:
       case LinkKind::memory:

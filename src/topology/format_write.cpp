@@ -31,7 +31,7 @@ void write_link(Json& json, const Graph& graph, const Link& link) {
   json.open(nullptr, '{');
   json.add("kind", std::string(name_of(link.kind)));
   json.add("from", graph.id(link.from));
-  json.add("to", graph.id(link.to));
+  if (link.to != kNoNode) json.add("to", graph.id(link.to));
   if (link.bandwidth != 0) json.add("bandwidth", link.bandwidth);
   if (link.source != Source::unknown) json.add("source", std::string(name_of(link.source)));
   write_number(json, "generation", link.generation);
@@ -53,6 +53,7 @@ std::string format_graph(const Graph& graph) {
   json.add("format", std::string("thalweg topology 1"));
   json.add("name", graph.name);
   json.add("source", graph.file.empty() ? graph.source : graph.file);
+  if (!graph.nvlinks_known) json.add("nvlinks", std::string("unknown"));
   json.open("nodes", '[');
   for (size_t i = 0; i < graph.nodes.size(); ++i) write_node(json, graph, i);
   json.close(']');

@@ -29,6 +29,7 @@ const char* name_of(Source source);
 
 inline constexpr size_t kNoNode = SIZE_MAX;
 inline constexpr unsigned kMostProcessors = 1024;  // CPU_SETSIZE
+inline constexpr unsigned kMostSwitches = 32;      // of PCIe, above each other
 
 struct Node {
   NodeKind kind = NodeKind::machine;
@@ -45,8 +46,9 @@ struct Node {
 
 struct Link {
   LinkKind kind = LinkKind::pcie;
-  size_t from = kNoNode, to = kNoNode;  // of pcie: a node and its parent
-  double bandwidth = 0;                 // bytes per second in each direction; 0: not known
+  size_t from = kNoNode,
+         to = kNoNode;   // of pcie: a node and its parent; of an nvlink that does not say where it leads: kNoNode
+  double bandwidth = 0;  // bytes per second in each direction; 0: not known
   Source source = Source::unknown;
   unsigned generation = 0, lanes = 0;            // of pcie, as trained
   unsigned most_generation = 0, most_lanes = 0;  // as both ends could; 0: not known
@@ -61,9 +63,10 @@ double nvlink_bandwidth(unsigned version);
 
 class Graph {
  public:
-  std::string name;    // of the machine, for readers
-  std::string source;  // "hwloc 2.9.0, nvml 12.4", "/sys": what said it
-  std::string file;    // that it was read from; empty: it is this machine's
+  std::string name;           // of the machine, for readers
+  std::string source;         // "hwloc 2.9.0, nvml 12.4", "/sys": what said it
+  std::string file;           // that it was read from; empty: it is this machine's
+  bool nvlinks_known = true;  // false: nobody told of them, so there may be some that are not here
   std::vector<Node> nodes;
   std::vector<Link> links;
 

@@ -68,7 +68,8 @@ class Walk {
   /// Adds what the graph has of an object, and of the memory at it: a node contains the cache at which it is.
   size_t enter(hwloc_obj_t object, size_t parent) {
     if (object->type == HWLOC_OBJ_PACKAGE) parent = graph_.add(NodeKind::package, parent);
-    parent = enter_memory(object->memory_first_child, parent);
+    const bool outer = has_memory_below(object), thread = graph_.nodes[parent].kind == NodeKind::core;
+    if (!outer && !thread) parent = enter_memory(object->memory_first_child, parent);
     if (is_cache(object->type) && !outer_.cache) {
       outer_.cache = true;
       parent = graph_.add(NodeKind::cache, parent);
@@ -79,6 +80,14 @@ class Walk {
     if (core || alone) parent = graph_.add(NodeKind::core, parent);
     if (object->type == HWLOC_OBJ_PU) add_processor(object->os_index, &graph_.nodes[parent].processors);
     return parent;
+  }
+
+  /// Memory around nodes that have their own (CXL without processors, at the machine) is nobody's own, and left out, as the kernel's
+  /// files are read, too; so is that of one thread of a core.
+  static bool has_memory_below(hwloc_obj_t object) {
+    for (hwloc_obj_t child = object->first_child; child != nullptr; child = child->next_sibling)
+      if (child->memory_first_child != nullptr || has_memory_below(child)) return true;
+    return false;
   }
 
   /// Of several memories at one place (HBM beside DRAM) the first stands for all: processors are near to each of them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/json_value.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -217,6 +218,17 @@ const JsonValue* JsonValue::find(std::string_view name) const {
   for (const auto& [of, value] : members)
     if (of == name) return &value;
   return nullptr;
+}
+
+std::string plain_text(std::string_view text, size_t most) {
+  std::string plain;
+  while (!text.empty()) {
+    const size_t length = static_cast<uint8_t>(text[0]) < 0x20 ? 0 : sequence(text);
+    if (plain.size() + std::max<size_t>(length, 1) > most) break;
+    plain += length == 0 ? "?" : text.substr(0, length);
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return plain;
 }
 
 bool parse_json(std::string_view text, JsonValue* out, JsonError* error) {

@@ -25,6 +25,9 @@ struct JsonValue {
 
 inline constexpr size_t kMostJsonDepth = 16, kMostJsonMembers = 64, kMostJsonValues = 1u << 20;
 
+/// As texts in a topology are: UTF-8 on one line of at most `most` bytes, cut between characters; what is none becomes "?".
+std::string plain_text(std::string_view text, size_t most);
+
 struct JsonError {
   std::string what;  // "a string without an end"
   size_t at = 0;

@@ -9,11 +9,14 @@
 
 #include "topology/format.hpp"
 #include "topology/hwloc.hpp"
+#include "topology/json_value.hpp"
 #include "topology/nvml.hpp"
 #include "topology/sysfs.hpp"
 
 namespace thalweg::impl::topology {
 namespace {
+
+constexpr size_t kMostText = 256;  // bytes that a text has in a file at most
 
 struct Saved {
   Status status = TW_OK;
@@ -39,7 +42,7 @@ std::string product_of(const std::string& root) {
   std::ifstream in(root + "/class/dmi/id/product_name");
   std::string line;
   std::getline(in, line);
-  return line.substr(0, 256);
+  return line;
 }
 
 }  // namespace
@@ -82,9 +85,12 @@ Discovery discover(const Where& where) {
   add_pci(by_hwloc.pci, by_hwloc.numa, &graph);
   if (is_error(add_by_nvml(where.nvml.c_str(), &graph, &found.nvml))) {
     found.why_no_nvml = last_error();
+    graph.nvlinks_known = graph.count(NodeKind::gpu) == 0;
   } else {
     graph.source += ", nvml of driver " + found.nvml;
   }
+  for (std::string* text : {&graph.name, &graph.source}) *text = plain_text(*text, kMostText);
+  for (Node& node : graph.nodes) node.name = plain_text(node.name, kMostText);  // of files that may be anybody's
   return found;
 }
 

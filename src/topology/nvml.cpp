@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link between two GPUs is told by both, and taken from the one with the lower number. One that is down may not say where it leads:
-// then it leads to where the others of its GPU do, as far as that is one kind of thing.
+// A link between two GPUs is told by both, and one that is down may not say where it leads: nvlink_ends.hpp makes one of both.
 #include "topology/nvml.hpp"
 
 #include <dlfcn.h>
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "topology/nvlink_ends.hpp"
 #include "topology/nvml_api.hpp"
 
 namespace thalweg::impl::topology {
@@ -75,14 +75,16 @@ class Gpus {
       devices_.push_back({device, node});
       complete(device, node);
     }
-    for (const auto& [device, node] : devices_) add_links(device, node);
+    std::vector<Link> told;
+    for (const auto& [device, node] : devices_) tell_links(device, node, &told);
+    for (Link& link : join_ends(graph_, std::move(told))) graph_.links.push_back(link);
     return TW_OK;
   }
 
  private:
   size_t node_at(const std::string& address, NodeKind kind) {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)  // all that do not say where they are, are one
-      if (graph_.nodes[i].pci == address && (!address.empty() || graph_.nodes[i].kind == kind)) return i;
+      if (graph_.nodes[i].pci == address && graph_.nodes[i].kind == kind) return i;
     const std::vector<size_t> numa = graph_.all(NodeKind::numa);
     const size_t node = graph_.add(kind, numa.size() == 1 ? numa[0] : 0);
     graph_.nodes[node].pci = address;
@@ -137,57 +139,46 @@ class Gpus {
     return sum;
   }
 
-  /// The other end; kNoNode: it does not say.
-  size_t end_of(Device device, unsigned port) {
+  /// The other end, a GPU, an NVSwitch or the GPU's own NUMA node; kNoNode: it does not say, or it is none that is shown here.
+  size_t end_of(Device device, unsigned port, size_t self) {
     nvml::PciInfo pci{};
     unsigned type = nvml::kRemoteGpu;
     const bool typed = api_.remote_type != nullptr && api_.remote_type(device, port, &type) == nvml::kSuccess;
-    const bool at = api_.remote(device, port, &pci) == nvml::kSuccess;
-    if (typed && type == nvml::kRemoteCpu) return kNoNode;  // the caller takes the GPU's own node
-    if (typed && type == nvml::kRemoteSwitch) return node_at(at ? address_of(pci) : "", NodeKind::nvswitch);
-    const std::string address = at ? address_of(pci) : "";
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!address.empty() && graph_.nodes[i].pci == address) return i;
+    const std::string address = api_.remote(device, port, &pci) == nvml::kSuccess ? address_of(pci) : "";
+    if (typed && type == nvml::kRemoteCpu) return graph_.around(self, NodeKind::numa);
+    if (typed && type == nvml::kRemoteSwitch) return node_at(address, NodeKind::nvswitch);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const NodeKind kind = graph_.nodes[i].kind;
+      const bool possible = (kind == NodeKind::gpu && i != self) || kind == NodeKind::nvswitch;
+      if (possible && !address.empty() && graph_.nodes[i].pci == address) return i;
+    }
     return kNoNode;
   }
 
-  bool leads_to_cpu(Device device, unsigned port) const {
-    unsigned type = nvml::kRemoteGpu;
-    return api_.remote_type != nullptr && api_.remote_type(device, port, &type) == nvml::kSuccess && type == nvml::kRemoteCpu;
+  /// Is there such a link? One whose state cannot be read, although the driver knows it, does not work.
+  bool is_link(Device device, unsigned port, Link* link) const {
+    unsigned active = 0, version = 0;
+    const nvml::Result state = api_.state(device, port, &active);
+    if (state == nvml::kInvalidArgument || state == nvml::kNotSupported) return false;
+    const bool known = api_.version(device, port, &version) == nvml::kSuccess;
+    if (known && version < std::size(nvml::kVersions)) link->version = nvml::kVersions[version];
+    link->up = state == nvml::kSuccess && active != 0;
+    return known || state == nvml::kSuccess;
   }
 
-  void add_links(Device device, size_t node) {
+  void tell_links(Device device, size_t node, std::vector<Link>* told) {
     const double speed = speed_of(device);
-    std::vector<Link> lost;
-    size_t center = kNoNode;  // a switch of this GPU's
     for (unsigned port = 0; port < nvml::kMostLinks; ++port) {
-      unsigned active = 0, version = 0;
-      if (api_.state(device, port, &active) != nvml::kSuccess) continue;  // no such link
       Link link;
       link.kind = LinkKind::nvlink;
       link.from = node;
       link.port = port;
-      link.up = active != 0;
+      if (!is_link(device, port, &link)) continue;
       link.errors = errors_of(device, port);
-      if (api_.version(device, port, &version) == nvml::kSuccess && version < std::size(nvml::kVersions))
-        link.version = nvml::kVersions[version];
       link.bandwidth = speed != 0 ? speed : nvlink_bandwidth(link.version);
       link.source = speed != 0 ? Source::driver : link.bandwidth != 0 ? Source::standard : Source::unknown;
-      link.to = leads_to_cpu(device, port) ? graph_.around(node, NodeKind::numa) : end_of(device, port);
-      if (link.to == kNoNode) {
-        lost.push_back(link);
-        continue;
-      }
-      const NodeKind kind = graph_.nodes[link.to].kind;
-      if (kind == NodeKind::nvswitch) center = link.to;
-      const bool told = kind == NodeKind::gpu && graph_.nodes[link.to].number < graph_.nodes[node].number;
-      const bool possible = kind == NodeKind::gpu || kind == NodeKind::nvswitch || kind == NodeKind::numa;
-      if (!told && possible && link.to != node) graph_.links.push_back(link);
-    }
-    for (Link& link : lost) {
-      if (center == kNoNode || link.up) continue;
-      link.to = center;
-      graph_.links.push_back(link);
+      link.to = end_of(device, port, node);
+      told->push_back(link);
     }
   }
 

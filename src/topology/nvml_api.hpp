@@ -8,7 +8,7 @@ namespace thalweg::impl::topology::nvml {
 
 using Result = int;
 using Device = struct DeviceObject*;
-constexpr Result kSuccess = 0;
+constexpr Result kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3;
 
 struct PciInfo {
   char legacy_address[16];

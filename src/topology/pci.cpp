@@ -64,7 +64,7 @@ class PciTree {
     for (const size_t child : children_[at])
       if (leads_to_any(child)) below.push_back(child);
     const bool apart = std::any_of(below.begin(), below.end(), [&](size_t c) { return slot(all_[c]) != slot(all_[below[0]]); });
-    if (!apart) {
+    if (!apart || switches_above(parent) >= kMostSwitches) {
       for (const size_t child : below) descend(child, parent, narrow);
       return;
     }
@@ -72,6 +72,12 @@ class PciTree {
     graph_.nodes[joint].pci = one.address;
     link_up(joint, narrow);
     for (const size_t child : below) descend(child, joint, {});
+  }
+
+  unsigned switches_above(size_t node) const {
+    unsigned count = 0;
+    for (; node != kNoNode; node = graph_.nodes[node].parent) count += graph_.nodes[node].kind == NodeKind::pcie_switch ? 1 : 0;
+    return count;
   }
 
   static PciLink narrower(const PciLink& one, const PciLink& other) {

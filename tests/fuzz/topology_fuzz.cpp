@@ -23,7 +23,10 @@ void ask(const topology::Graph& graph) {
     require(i == 0 ? node.parent == topology::kNoNode : node.parent < i);
     require(graph.find(graph.id(i)) == i);
   }
-  for (const topology::Link& link : graph.links) require(link.from < graph.nodes.size() && link.to < graph.nodes.size());
+  for (const topology::Link& link : graph.links) {
+    const bool lost = link.kind == topology::LinkKind::nvlink && link.to == topology::kNoNode;
+    require(link.from < graph.nodes.size() && (lost || link.to < graph.nodes.size()));
+  }
   const size_t last = graph.nodes.size() - 1;
   const topology::Distance distance = distance_between(graph, 0, last);
   require(!distance.path.empty() && distance.path.front() == 0 && distance.path.back() == last);

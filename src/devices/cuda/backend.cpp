@@ -2,8 +2,12 @@
 // Whose pointer is it, and which GPUs are there.
 #include "devices/cuda/backend.hpp"
 
+#include <cstdio>
+#include <utility>
+
 #include "devices/cuda/device.hpp"
 #include "devices/registry.hpp"
+#include "devices/topology_reach.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -13,6 +17,18 @@ MemoryKind kind_of(unsigned type, bool managed, CuPool pool, CuContext context) 
   if (type == kHostMemory) return MemoryKind::pinned;
   if (pool != nullptr) return MemoryKind::pool;
   return context == nullptr ? MemoryKind::vmm : MemoryKind::device;  // mapped memory belongs to no context
+}
+
+/// "0000:1b:00.0"; empty: the driver does not say.
+std::string address_of(const DriverApi& driver, int ordinal) {
+  constexpr unsigned kPciBus = 33, kPciDevice = 34, kPciDomain = 50;  // attributes of a device
+  int bus = 0, device = 0, domain = 0;
+  for (const auto& [which, to] : {std::pair{kPciBus, &bus}, std::pair{kPciDevice, &device}, std::pair{kPciDomain, &domain}})
+    if (driver.DeviceGetAttribute(to, which, ordinal) != result::success) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%04x:%02x:%02x.0", static_cast<unsigned>(domain), static_cast<unsigned>(bus),
+                static_cast<unsigned>(device));
+  return text;
 }
 
 std::string& absence() {
@@ -92,6 +108,7 @@ Status CudaBackend::enumerate() {
     Uuid uuid;
     if (Status s = check(driver_.DeviceGetUuid(uuid.data(), ordinal), "asking for a GPU's UUID"); is_error(s)) return s;
     found.push_back(std::make_unique<CudaDevice>(*this, ordinal, uuid));
+    if (const std::string address = address_of(driver_, ordinal); !address.empty()) set_pci_address(uuid, address);
   }
   devices_ = std::move(found);
   count_.store(static_cast<unsigned>(count), std::memory_order_release);

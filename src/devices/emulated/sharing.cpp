@@ -143,7 +143,7 @@ PeerAccess EmulatedDevice::peer(const Uuid& other) const {
   const bool access = (engine_->options.peers >> other[1] & 1) != 0;
   if (!access) return {};
   const PeerAccess given{true, (engine_->options.peer_atomics >> other[1] & 1) != 0, DeviceLink::pcie};
-  return limited_by_topology(given, {index_, uuid_}, {other[1], other});
+  return played_by_topology(given, {index_, uuid_}, {other[1], other});
 }
 
 }  // namespace thalweg::impl::emulated

@@ -79,6 +79,39 @@ TEST_F(SavedTopology, TakesAwayOnly) {
   EXPECT_EQ(limited_by_topology({}, id_of(*devices_[0]), id_of(*devices_[1])).access, false);
 }
 
+/// What the driver gives by PCIe does not become NVLink because a file says that there was one.
+TEST_F(SavedTopology, MakesNoNvlinkOfPcie) {
+  const DeviceId first = id_of(*devices_[0]), second = id_of(*devices_[1]);
+  EXPECT_EQ(limited_by_topology({true, false, DeviceLink::pcie}, first, second).link, DeviceLink::pcie);
+  EXPECT_EQ(limited_by_topology({true, true, DeviceLink::nvlink}, first, second).link, DeviceLink::nvlink);
+  EXPECT_TRUE(limited_by_topology({true, true, DeviceLink::nvlink}, first, second).atomics);
+}
+
+/// A file that was saved where there was no NVML takes nothing away.
+TEST_F(SavedTopology, LeavesAllWhereNobodyToldOfNvlinks) {
+  std::string text = kMachine;
+  text.replace(text.find("\"name\""), 0, "\"nvlinks\": \"unknown\", ");
+  const std::string other = (folder_ / "unknown.json").string();
+  std::ofstream(other) << text;
+  setenv("THALWEG_TOPOLOGY", other.c_str(), 1);
+  EXPECT_TRUE(peer(1, 3).access);  // in kMachine nothing joins them
+  EXPECT_EQ(why_limited_by_topology(id_of(*devices_[1]), id_of(*devices_[3])), nullptr);
+  EXPECT_FALSE(peer(0, 2).access);  // what is down is known to be
+}
+
+TEST_F(SavedTopology, NamesLinksThatAreDownBesideOthers) {
+  std::string text = kMachine;
+  text.replace(text.find("\"links\": ["), 10,
+               R"("links": [{"kind": "nvlink", "from": "gpu:0", "to": "gpu:1", "state": "down"}, )");
+  const std::string other = (folder_ / "some.json").string();
+  std::ofstream(other) << text;
+  setenv("THALWEG_TOPOLOGY", other.c_str(), 1);
+  EXPECT_EQ(peer(0, 1).link, DeviceLink::nvlink);
+  EXPECT_EQ(why_limited_by_topology(id_of(*devices_[0]), id_of(*devices_[1])), nullptr);
+  EXPECT_STREQ(what_is_down_in_topology(id_of(*devices_[0]), id_of(*devices_[1])),
+               ("1 of 3 NVLinks between gpu:0 and gpu:1 is down in " + other).c_str());
+}
+
 /// A kernel's access is refused, and so is an import: bytes go another way.
 TEST_F(SavedTopology, IsWhatQueuesGoBy) {
   const auto queue = make_queue(*devices_[0]);
@@ -103,6 +136,24 @@ TEST_F(SavedTopology, KnowsDevicesByTheirUuidsWhereItHasSome) {
   for (const uint8_t byte : devices_[3]->uuid()) graph.nodes[first].uuid += {kDigits[byte >> 4], kDigits[byte & 15]};
   EXPECT_EQ(gpu_of(graph, id_of(*devices_[3])), first);
   EXPECT_EQ(gpu_of(graph, id_of(*devices_[1])), topology::kNoNode);  // numbers count only where there are no UUIDs
+}
+
+/// A part of a GPU (MIG) has a UUID of its own, and the GPU's address.
+TEST_F(SavedTopology, KnowsDevicesByTheirAddressesWhereUuidsDiffer) {
+  topology::Graph graph;
+  graph.add(topology::NodeKind::machine, topology::kNoNode);
+  const size_t first = graph.add(topology::NodeKind::gpu, 0), second = graph.add(topology::NodeKind::gpu, 0);
+  graph.nodes[first].pci = "0000:1b:00.0";
+  graph.nodes[second].pci = "0000:1c:00.0";
+  graph.nodes[first].uuid = graph.nodes[second].uuid = std::string(32, '7');
+  EXPECT_EQ(gpu_of(graph, id_of(*devices_[0])), topology::kNoNode);
+  set_pci_address(devices_[0]->uuid(), "0000:1c:00.0");
+  EXPECT_EQ(gpu_of(graph, id_of(*devices_[0])), second);
+  EXPECT_EQ(gpu_of(graph, id_of(*devices_[1])), topology::kNoNode);
+  graph.nodes[first].uuid = graph.nodes[second].uuid = "";
+  EXPECT_EQ(gpu_of(graph, id_of(*devices_[0])), second);  // not by its number
+  EXPECT_EQ(gpu_of(graph, id_of(*devices_[1])), second);
+  set_pci_address(devices_[0]->uuid(), "");
 }
 
 }  // namespace

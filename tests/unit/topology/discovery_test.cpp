@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -141,7 +143,8 @@ TEST_F(Discovered, FromTheKernelsFiles) {
   };
   EXPECT_EQ(kind("gpu:0", "gpu:1").kind, "PIX");
   EXPECT_EQ(kind("gpu:0", "gpu:1").bandwidth, pcie_bandwidth(4, 4));
-  EXPECT_EQ(kind("gpu:0", "gpu:1").note, "PCIe of gpu:1 has 4 of 16 lanes");
+  EXPECT_EQ(kind("gpu:0", "gpu:1").note,
+            "NVLinks are not known: there was no NVML to tell of them; PCIe of gpu:1 has 4 of 16 lanes");
   EXPECT_EQ(kind("gpu:0", "nic:1").kind, "PHB");
   EXPECT_EQ(kind("gpu:0", "gpu:2").kind, "SYS");
   EXPECT_NE(found.why_no_hwloc.find("libhwloc"), std::string::npos);
@@ -196,6 +199,80 @@ TEST_F(Discovered, NvmlCompletesGpusAndTellsOfNvlinks) {
   EXPECT_EQ(parse_graph(format_graph(graph), "x", &again), TW_OK) << last_error();
 }
 
+/// Whoever tells of a link that is down, and whether it says where it leads: it is there, and down.
+TEST_F(Discovered, LinksThatAreDownStay) {
+  where_.nvml = FAKE_NVML;
+  const auto seen = [&](const char* shape) {
+    setenv("THALWEG_FAKE_NVML", shape, 1);
+    Graph again;
+    EXPECT_EQ(parse_graph(format_graph(discover(where_).graph), "x", &again), TW_OK) << last_error();
+    return again;
+  };
+  const auto down = [](const Graph& graph) {
+    return std::count_if(graph.links.begin(), graph.links.end(), [](const Link& link) { return !link.up; });
+  };
+  const Graph half = seen("half"), dark = seen("dark"), stuck = seen("stuck");
+  for (const Graph* graph : {&half, &dark, &stuck}) EXPECT_TRUE(graph->nvlinks_known);
+  EXPECT_EQ(down(half), 1);
+  EXPECT_EQ(nvlinks_between(half, half.find("gpu:0"), half.find("gpu:1")).up, 1u);
+  EXPECT_EQ(nvlinks_between(half, half.find("gpu:0"), half.find("gpu:1")).down, 1u);
+  EXPECT_EQ(down(dark), 2);  // of each end, as nobody says that they belong together
+  const Distance distance = distance_between(dark, dark.find("gpu:0"), dark.find("gpu:1"));
+  EXPECT_EQ(distance.kind, "NV1");
+  EXPECT_EQ(
+      distance.note,
+      "1 NVLink of gpu:0 is down and does not say where it leads; 1 NVLink of gpu:1 is down and does not say where it leads");
+  EXPECT_EQ(distance_between(dark, dark.find("gpu:0"), dark.find("gpu:2")).kind, "NV2");
+  EXPECT_EQ(down(stuck), 2);  // and that between the first two
+  EXPECT_EQ(nvlinks_between(stuck, stuck.find("gpu:1"), stuck.find("gpu:2")).down, 1u);
+}
+
+TEST_F(Discovered, WithoutNvmlNvlinksAreNotKnown) {
+  describe_processors();
+  describe_pci();
+  const Graph graph = discover(where_).graph;
+  EXPECT_FALSE(graph.nvlinks_known);
+  Graph again;
+  ASSERT_EQ(parse_graph(format_graph(graph), "x", &again), TW_OK) << last_error();
+  EXPECT_FALSE(again.nvlinks_known);
+  const Distance distance = distance_between(again, again.find("gpu:0"), again.find("gpu:2"));
+  EXPECT_NE(distance.note.find("NVLinks are not known"), std::string::npos) << distance.note;
+  EXPECT_EQ(reach_between(again, again.find("gpu:0"), again.find("gpu:2")).by, Reach::By::unknown);
+}
+
+/// An interface's name may be any bytes, a card's name for verbs any length.
+TEST_F(Discovered, NamesAreTextsWhateverTheFilesHave) {
+  describe_processors();
+  describe_pci();
+  name_card("infiniband/\xff\xfe" + std::string(200, 'x'), "pci0000:00/0000:00:02.0/0000:06:00.0");
+  say("class/dmi/id/product_name", std::string(255, 'y') + "\xc3\xa9");
+  const Graph graph = discover(where_).graph;
+  EXPECT_EQ(graph.name, std::string(255, 'y'));
+  EXPECT_EQ(graph.nodes[graph.find("nic:1")].name, "??" + std::string(200, 'x'));
+  Graph again;
+  EXPECT_EQ(parse_graph(format_graph(graph), "x", &again), TW_OK) << last_error();
+}
+
+/// As deep as folders can be nested, which is deeper than a topology may be.
+TEST_F(Discovered, SwitchesBelowEachOtherAreNotTooDeepForAFile) {
+  describe_processors();
+  std::string path = "pci0000:00/";
+  for (unsigned bus = 0; bus < 40; ++bus) {
+    char name[16], other[16];
+    std::snprintf(name, sizeof name, "0000:%02x:00.0", bus);
+    std::snprintf(other, sizeof other, "0000:%02x:01.0", bus);
+    describe_function(path + name, "0x060400", "0x10b5", 0);
+    describe_function(path + name + "/" + other, "0x030200", "0x10de", 0);
+    path += std::string(name) + "/";
+  }
+  describe_function(path + "0000:90:00.0", "0x030200", "0x10de", 0);
+  const Graph graph = discover(where_).graph;
+  EXPECT_EQ(graph.count(NodeKind::gpu), 41u);
+  EXPECT_EQ(graph.count(NodeKind::pcie_switch), 32u);
+  Graph again;
+  EXPECT_EQ(parse_graph(format_graph(graph), "x", &again), TW_OK) << last_error();
+}
+
 TEST_F(Discovered, NvlinksThroughSwitchesAlsoWhereOneDoesNotSayWhereItLeads) {
   where_.nvml = FAKE_NVML;
   setenv("THALWEG_FAKE_NVML", "switch", 1);
@@ -228,6 +305,20 @@ TEST_F(Discovered, HwlocsFileOfAnotherMachine) {
             "bridge:0<numa:1 switch:0<bridge:0 gpu:0<switch:0 nic:0<switch:0(mlx5_0) ");
   EXPECT_EQ(found.graph.nodes[found.graph.find("core:1")].processors, (std::vector<unsigned>{1, 5}));
   EXPECT_EQ(found.graph.nodes[found.graph.find("gpu:0")].pci, "0000:83:00.0");
+}
+
+/// NUMA nodes below a shared cache, and memory without processors (CXL) around both.
+TEST_F(Discovered, HwlocsNodesBelowACacheAndMemoryAroundThem) {
+  where_ = {};
+  where_.nvml = "none";
+  where_.xml = std::string(THALWEG_SOURCE) + "/tests/fixtures/topologies/nodes_below_cache.hwloc.xml";
+  const Discovery found = discover(where_);
+  if (found.hwloc.empty()) GTEST_SKIP() << found.why_no_hwloc;
+  EXPECT_EQ(tree(found.graph), "package:0<machine cache:0<package:0 numa:0<cache:0 numa:1<cache:0 ");
+  Graph again;
+  EXPECT_EQ(parse_graph(format_graph(found.graph), "x", &again), TW_OK) << last_error();
+  const CpuTopology processors = CpuTopology::of(again);
+  EXPECT_EQ(processors.between(0, 2), CpuDistance::cache);
 }
 
 /// Both readers of this machine say the same of its processors, and of their distances.

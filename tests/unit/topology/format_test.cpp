@@ -102,6 +102,9 @@ TEST(Format, RefusesWhatIsNotRightAndSaysWhere) {
        R"({"kind": "nvlink", "from": "gpu:0", "to": "gpu:1", "source": "driver"})", "says where \"bandwidth\" comes from"},
       {R"({"id": "gpu:0", "parent": "machine"}, {"id": "gpu:1", "parent": "machine"})",
        R"({"kind": "nvlink", "from": "gpu:0", "to": "gpu:1", "lanes": 4})", "is of pcie"},
+      {R"({"id": "nvswitch:0", "parent": "machine"})", R"({"kind": "nvlink", "from": "nvswitch:0"})",
+       "is the gpu that tells of it"},
+      {R"({"id": "gpu:0", "parent": "machine"})", R"({"kind": "pcie", "from": "gpu:0"})", "which no node has"},
   };
   for (const Wrong& wrong : kWrong) {
     const std::string begin = "{\"format\": \"thalweg topology 1\",\n\"nodes\": [{\"id\": \"machine\"}, ";
@@ -128,6 +131,44 @@ TEST(Format, RefusesOtherTexts) {
   for (unsigned i = 0; i < 65; ++i) many += ", {\"id\": \"gpu:" + std::to_string(i) + "\", \"parent\": \"machine\"}";
   EXPECT_EQ(parse_graph(many + "]}", "F", &graph), TW_ERR_INVALID);
   EXPECT_NE(std::string(last_error()).find("beyond 64"), std::string::npos);
+}
+
+TEST(Format, LinksNeedNotSayWhereTheyLead) {
+  const std::string text = R"({"format": "thalweg topology 1", "name": "", "source": "s", "nvlinks": "unknown", "nodes": [
+    {"id": "machine"}, {"id": "gpu:0", "parent": "machine"}], "links": [
+    {"kind": "nvlink", "from": "gpu:0", "version": 4, "state": "down", "count": 3}]})";
+  Graph graph;
+  ASSERT_EQ(parse_graph(text, "F", &graph), TW_OK) << last_error();
+  EXPECT_FALSE(graph.nvlinks_known);
+  ASSERT_EQ(graph.links.size(), 3u);
+  EXPECT_EQ(graph.links[2].to, kNoNode);
+  const std::string once = format_graph(graph);
+  Graph again;
+  ASSERT_EQ(parse_graph(once, "F", &again), TW_OK) << last_error();
+  EXPECT_EQ(format_graph(again), once);
+  (void)place_ranks(again, all_of(again), 3);
+  std::string wrong = text;
+  wrong.replace(wrong.find("unknown"), 7, "some");
+  EXPECT_EQ(parse_graph(wrong, "F", &graph), TW_ERR_INVALID);
+  EXPECT_NE(std::string(last_error()).find("\"unknown\" where nobody told"), std::string::npos) << last_error();
+}
+
+TEST(Format, SwitchesAreNestedSoDeepAndNoDeeper) {
+  const auto nested = [](unsigned depth) {
+    std::string text = R"({"format": "thalweg topology 1", "nodes": [{"id": "machine"})", above = "machine";
+    for (unsigned i = 0; i < depth; ++i) {
+      const std::string id = "switch:" + std::to_string(i);
+      text += ", {\"id\": \"" + id + "\", \"parent\": \"" + above + "\"}";
+      above = id;
+    }
+    return text + "]}";
+  };
+  Graph graph;
+  EXPECT_EQ(parse_graph(nested(32), "F", &graph), TW_OK) << last_error();
+  for (const unsigned depth : {33u, 8000u}) {
+    EXPECT_EQ(parse_graph(nested(depth), "F", &graph), TW_ERR_INVALID);
+    EXPECT_NE(std::string(last_error()).find("is below 32 switches already"), std::string::npos) << last_error();
+  }
 }
 
 TEST(Format, FilesThatCannotBeReadAreNamed) {
@@ -227,6 +268,18 @@ TEST(JsonValues, AreReadStrictly) {
   for (int i = 1; i < 65; ++i) wide += ", \"" + std::to_string(i) + "\": 0";
   EXPECT_FALSE(parse_json(wide + "}", &value, &error));
   EXPECT_EQ(error.what, "more than 64 names in one object");
+}
+
+TEST(PlainTexts, AreCutBetweenCharacters) {
+  EXPECT_EQ(plain_text("a\xc3\xa9", 8), "a\xc3\xa9");
+  EXPECT_EQ(plain_text("a\xc3\xa9", 2), "a");
+  EXPECT_EQ(plain_text("\xf0\x9f\x98\x80x", 3), "");
+  EXPECT_EQ(plain_text("\xc3(\n\xff", 8), "?(??");
+  JsonValue value;
+  JsonError error;
+  const std::string name = "mlx5_\xe2\x82\xac\xe2\x82\xac";
+  for (size_t most = 0; most <= name.size(); ++most)
+    EXPECT_TRUE(parse_json('"' + plain_text(name, most) + '"', &value, &error)) << most;
 }
 
 TEST(Lists, OfNumbersComeBack) {
