@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 
 import pytest
 from test_perf import perf, rows_of
+from thalweg._cli import native
+from thalweg._cli.perf import environment as packaged
 
 STREAM = {"copy", "scale", "add", "triad"}
 PATTERNS = {"histogram_input", "histogram_output", "padding", "compaction", "tasks", "search"}
@@ -55,6 +59,26 @@ def test_tiers_are_a_matrix_with_small_writes(tmp_path):
     assert not list(tmp_path.iterdir()), "files are left behind"
 
 
+def test_little_room_in_tmpfs_shrinks_no_other_tier(tmp_path):
+    """In a mount namespace of its own, with a tmpfs of 4 MiB."""
+    inside = 'mount -t tmpfs -o size=4m none "$1" && shift && exec "$@"'
+    unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c", inside, "sh", str(tmp_path)]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True, timeout=30).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    program = [native.program("thalweg-perf"), "tiers", "--seconds", "0.005", "--json", "--size", "2M"]
+    done = subprocess.run(
+        [*unshare, *program, "--tmpfs", str(tmp_path)], env=packaged(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in rows_of(done) if "unavailable" not in row]
+    assert rows and all(row["verified"] is True for row in rows)
+    bytes_of = {row["tier"]: row["bytes"] for row in rows if row["operation"] == "triad"}
+    assert bytes_of["dram"] == 2 << 20 and bytes_of["tmpfs"] <= (4 << 20) // 8
+    copies = {(row["from"], row["to"]): row["bytes"] for row in rows if row["operation"] == "copy"}
+    assert copies["dram", "dram"] == 2 << 20
+    assert copies["dram", "tmpfs"] == copies["tmpfs", "dram"] == copies["tmpfs", "tmpfs"] == bytes_of["tmpfs"]
+
+
 @pytest.mark.parametrize(("option", "folder", "words"), [("--disk", "/dev/shm", "on a disk"), ("--tmpfs", "/proc", "no tmpfs")])
 def test_a_tier_that_is_none_is_told(option, folder, words):
     _, missing = measured("tiers", "--size", "64K", option, folder)
@@ -90,6 +114,7 @@ def test_host_and_device_solve_each_problem_in_both_forms(size):
         parts = [row[part] for part in ("allocation_ns", "copy_ns", "kernel_ns")]
         assert all(part >= 0 for part in parts) and row["total_ns"] > 0
         assert row["threads"] == 2 and row["device_threads"] == 1
+        assert row["compared"] == row["iterations"] + 1, "every solution is compared, the one that warms up too"
         if row["form"] == "D":
             assert row["copy_ns"] > 0
 

@@ -33,7 +33,8 @@ class Collaborate {
       : context_(context), workers_(workers), p_(problem), shared_(std::move(shared)), own_(std::move(own)), share_(share) {}
 
   bool right() const { return right_; }
-  double share() const { return share_; }  // of the device: of the elements that are shared out
+  size_t compared() const { return compared_; }  // solutions, each with what a sequential program makes
+  double share() const { return share_; }        // of the device: of the elements that are shared out
 
   Split shared() {
     Split s;
@@ -85,7 +86,7 @@ class Collaborate {
   static constexpr size_t kApart = 8;  // words between an arena's counters
 
   void judge(const Arena& arena, uint64_t found) {
-    if (judged_++ > 1) return;  // it takes longer than the work
+    ++compared_;
     right_ = right_ && p_.right(arena.output(), found);
   }
 
@@ -168,7 +169,7 @@ class Collaborate {
   const std::string shared_, own_;
   double share_;
   bool right_ = true;
-  unsigned judged_ = 0;
+  size_t compared_ = 0;
 };
 
 void report(const Options& o, const Problem& p, const char* form, const std::string& memory, const Workers& workers,
@@ -182,6 +183,7 @@ void report(const Options& o, const Problem& p, const char* form, const std::str
   row.label("pattern", p.name).label("form", form).label("memory", memory).label("device", workers.device());
   row.label("threads", workers.host_threads()).label("device_threads", workers.device_threads());
   row.size((p.in.size() + p.edges.size()) * sizeof(u32)).label("iterations", all.size());
+  row.label("compared", work.compared());
   const bool alone =
       workers.device_threads() == 0 && !workers.native_atomics();  // each for itself, as far as the driver promises
   if (!work.right() && alone && std::string(form) == "U" && memory == "pinned") {

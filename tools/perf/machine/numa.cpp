@@ -11,6 +11,8 @@
 #include <map>
 #include <sstream>
 
+#include "machine/group_memory.hpp"
+
 namespace perf {
 namespace {
 
@@ -109,10 +111,7 @@ uint64_t last_level_cache(const std::vector<unsigned>& processors) {
 uint64_t available_memory() {
   uint64_t bytes = kilobytes("/proc/meminfo", "MemAvailable");
   if (bytes == 0) bytes = 1u << 30;
-  const std::string most = first_line("/sys/fs/cgroup/memory.max"), used = first_line("/sys/fs/cgroup/memory.current");
-  const uint64_t limit = std::strtoull(most.c_str(), nullptr, 10);  // "max": 0
-  if (limit == 0) return bytes;
-  return std::min(bytes, limit - std::min(limit, static_cast<uint64_t>(std::strtoull(used.c_str(), nullptr, 10))));
+  return std::min(bytes, left_in_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 
 bool run_on(unsigned processor) {

@@ -17,7 +17,7 @@ struct Problem {
   uint64_t tile = 1;               // elements that are claimed at once
   uint64_t width = 0, padded = 0;  // words of a row
   std::vector<uint32_t> in, edges;
-  std::vector<uint32_t> expected;  // the output
+  std::vector<uint32_t> expected;  // the output; a compaction's in ascending order
   /// Is this the output? `found`: how many of it were written, by a compaction.
   bool right(std::vector<uint32_t> out, uint64_t found) const;
 };

@@ -22,6 +22,7 @@ namespace {
 
 const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 constexpr size_t kLeast = 64u << 20, kMost = 256u << 20;  // bytes of an array, where --size does not say
+constexpr size_t kDisk = 2;                               // the tier's place in the list
 
 struct Tier {
   const char* name;
@@ -47,8 +48,9 @@ class Tiers {
         processors_(allowed_processors()),
         cache_(last_level_cache(processors_)),
         team_(processors_, o.threads != 0 ? o.threads : static_cast<unsigned>(processors_.size())),
-        tiers_(tiers_of(o)),
-        bytes_(array_bytes()) {}
+        tiers_(tiers_of(o)) {
+    for (const Tier& tier : tiers_) bytes_.push_back(array_bytes(tier));
+  }
 
   void run() {
     for (Tier& tier : tiers_) maps_.push_back(map(tier));
@@ -61,22 +63,22 @@ class Tiers {
   }
 
  private:
-  size_t array_bytes() const {
+  /// What is little in one tier is no reason to measure less in another one.
+  size_t array_bytes(const Tier& tier) const {
     uint64_t room = available_memory() / 32;  // three tiers of three arrays
-    for (const Tier& tier : tiers_) {
-      if (!tier.folder.empty() && tier.why.empty()) room = std::min(room, free_below(tier.folder) / 8);
-    }
+    if (!tier.folder.empty() && tier.why.empty()) room = std::min(room, free_below(tier.folder) / 8);
     const uint64_t wanted = o_.sizes.empty() ? std::clamp<uint64_t>(2 * cache_, kLeast, kMost) : o_.sizes[0];
     return std::max<uint64_t>(kPage, std::min(wanted, room) / kPage * kPage);
   }
   std::unique_ptr<Mapping> map(Tier& tier) {
     if (!tier.why.empty()) return nullptr;
-    auto m = std::make_unique<Mapping>(tier.folder.empty() ? Mapping::anonymous(3 * bytes_, true)
-                                                           : Mapping::of_file(tier.folder, 3 * bytes_));
+    const size_t bytes = 3 * bytes_[static_cast<size_t>(&tier - tiers_.data())];
+    auto m =
+        std::make_unique<Mapping>(tier.folder.empty() ? Mapping::anonymous(bytes, true) : Mapping::of_file(tier.folder, bytes));
     tier.why = m->why();
     return m;
   }
-  double* array(size_t tier, size_t i) const { return reinterpret_cast<double*>(maps_[tier]->at(i * bytes_)); }
+  double* array(size_t tier, size_t i) const { return reinterpret_cast<double*>(maps_[tier]->at(i * bytes_[tier])); }
   Row row(const char* operation) const { return Row("tiers").label("operation", operation); }
   Row row(const char* operation, size_t tier) const {
     Row r = row(operation);
@@ -84,9 +86,9 @@ class Tiers {
     if (!tiers_[tier].folder.empty()) r.label("filesystem", file_system_of(tiers_[tier].folder));
     return r;
   }
-  Row& sized(Row& r) const { return r.label("threads", team_.threads()).size(bytes_).size(cache_, "cache_bytes"); }
-  void print(Row& r, const StreamOperation& op, const StreamResult& result) const {
-    const double moved = static_cast<double>(op.arrays) * static_cast<double>(bytes_);
+  Row& sized(Row& r, size_t bytes) const { return r.label("threads", team_.threads()).size(bytes).size(cache_, "cache_bytes"); }
+  void print(Row& r, const StreamOperation& op, size_t bytes, const StreamResult& result) const {
+    const double moved = static_cast<double>(op.arrays) * static_cast<double>(bytes);
     r.value("bytes_per_s", moved / result.best_seconds).value("median_bytes_per_s", moved / result.median_seconds);
     r.verified(result.verified).print(o_.format);
   }
@@ -95,45 +97,46 @@ class Tiers {
     for (const StreamKind wanted : {StreamKind::read, StreamKind::write, StreamKind::triad}) {
       const StreamOperation& op = kStreamOperations[static_cast<size_t>(wanted)];
       Row r = row(op.name, t);
-      sized(r);
+      sized(r, bytes_[t]);
       if (!tiers_[t].why.empty()) {
         r.unavailable(tiers_[t].why).print(o_.format);
         continue;
       }
-      StreamArrays arrays(array(t, 0), array(t, 1), array(t, 2), bytes_ / sizeof(double));
+      StreamArrays arrays(array(t, 0), array(t, 1), array(t, 2), bytes_[t] / sizeof(double));
       arrays.fill(team_);
-      print(r, op, arrays.measure(team_, op.operation, o_.seconds));
+      print(r, op, bytes_[t], arrays.measure(team_, op.operation, o_.seconds));
     }
   }
 
   void between(size_t from, size_t to) {
     Row r = row("copy");
     r.label("from", tiers_[from].name).label("to", tiers_[to].name);
-    sized(r);
+    const size_t bytes = std::min(bytes_[from], bytes_[to]);
+    sized(r, bytes);
     for (const size_t t : {from, to}) {
       if (tiers_[t].why.empty()) continue;
       r.unavailable(tiers_[t].why).print(o_.format);
       return;
     }
-    StreamArrays arrays(array(from, 0), array(from, 1), array(to, 2), bytes_ / sizeof(double));
+    StreamArrays arrays(array(from, 0), array(from, 1), array(to, 2), bytes / sizeof(double));
     arrays.fill(team_);
-    print(r, kStreamOperations[0], arrays.measure(team_, StreamKind::copy, o_.seconds));
+    print(r, kStreamOperations[0], bytes, arrays.measure(team_, StreamKind::copy, o_.seconds));
   }
 
   /// Of the file: pages that are read from the disk, and written to it.
   void beyond_memory() {
-    constexpr size_t kDisk = 2;
+    const size_t bytes = bytes_[kDisk];
     const StreamOperation &read = kStreamOperations[static_cast<size_t>(StreamKind::read)],
                           &write = kStreamOperations[static_cast<size_t>(StreamKind::write)];
     Row cold = row("read_cold", kDisk), synced = row("write_synced", kDisk);
-    sized(cold);
-    sized(synced);
+    sized(cold, bytes);
+    sized(synced, bytes);
     if (!tiers_[kDisk].why.empty()) {
       cold.unavailable(tiers_[kDisk].why).print(o_.format);
       synced.unavailable(tiers_[kDisk].why).print(o_.format);
       return;
     }
-    StreamArrays arrays(array(kDisk, 0), array(kDisk, 1), array(kDisk, 2), bytes_ / sizeof(double));
+    StreamArrays arrays(array(kDisk, 0), array(kDisk, 1), array(kDisk, 2), bytes / sizeof(double));
     arrays.fill(team_);
     cold_read(arrays, cold, read);
     bool ok = true;
@@ -141,18 +144,18 @@ class Tiers {
         o_.seconds,
         [&] {
           return timed([&] {
-            (void)team_.run(bytes_ / sizeof(double), [&](unsigned, size_t from, size_t to) {
+            (void)team_.run(bytes / sizeof(double), [&](unsigned, size_t from, size_t to) {
               std::fill(array(kDisk, 2) + from, array(kDisk, 2) + to, 3.0);
             });
-            ok = ok && ::msync(array(kDisk, 2), bytes_, MS_SYNC) == 0;
+            ok = ok && ::msync(array(kDisk, 2), bytes, MS_SYNC) == 0;
           });
         },
         2));
     result.verified = ok && arrays.wrong(team_, StreamKind::write) == 0;
-    print(synced, write, result);
+    print(synced, write, bytes, result);
   }
   void cold_read(StreamArrays& arrays, Row& row, const StreamOperation& op) {
-    Mapping& file = *maps_[2];
+    Mapping& file = *maps_[kDisk];
     StreamResult all;
     std::vector<double> took;
     bool right = true;
@@ -163,22 +166,22 @@ class Tiers {
       }
       StreamTeam::Part touch = [&](unsigned, size_t from, size_t to) {
         uint64_t sum = 0;
-        for (size_t i = from; i < to; ++i) sum += __builtin_bit_cast(uint64_t, array(2, 0)[i]);
+        for (size_t i = from; i < to; ++i) sum += __builtin_bit_cast(uint64_t, array(kDisk, 0)[i]);
         asm volatile("" ::"r"(sum));
       };
-      took.push_back(team_.run(bytes_ / sizeof(double), touch));
+      took.push_back(team_.run(bytes_[kDisk] / sizeof(double), touch));
     }
     all = times_of(took);
     right = arrays.right_operands(team_);
     all.verified = right;
-    print(row, op, all);
+    print(row, op, bytes_[kDisk], all);
   }
   /// Is no page of the first array in memory now?
   bool drop(Mapping& file) const {
     if (::msync(file.at(), file.bytes(), MS_SYNC) != 0 || ::madvise(file.at(), file.bytes(), MADV_DONTNEED) != 0) return false;
     if (::fdatasync(file.file()) != 0 || ::posix_fadvise(file.file(), 0, 0, POSIX_FADV_DONTNEED) != 0) return false;
-    std::vector<unsigned char> there(bytes_ / kPage);
-    if (::mincore(file.at(), bytes_, there.data()) != 0) return false;
+    std::vector<unsigned char> there(bytes_[kDisk] / kPage);
+    if (::mincore(file.at(), bytes_[kDisk], there.data()) != 0) return false;
     const auto resident = std::count_if(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
     return static_cast<size_t>(resident) <= there.size() / 10;
   }
@@ -250,7 +253,7 @@ class Tiers {
   const uint64_t cache_;
   StreamTeam team_;
   std::vector<Tier> tiers_;
-  const size_t bytes_;
+  std::vector<size_t> bytes_;  // of an array in each tier
   std::vector<std::unique_ptr<Mapping>> maps_;
 };
 
