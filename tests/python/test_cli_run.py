@@ -218,6 +218,32 @@ def test_bind_goes_by_the_topology(tmp_path):
     assert said == [({mine[1]}, "emulated:0"), ({mine[0]}, "emulated:1")]
 
 
+def test_bind_shares_no_processor_where_gpus_are_at_another_socket(tmp_path):
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        pytest.skip("needs two processors")
+    file = machine(tmp_path / "m.json", [mine[:2], []], [0, 1])  # the other socket has no processor that may be used
+    said = bound(THALWEG_TOPOLOGY=file, THALWEG_EMULATED="devices=2")
+    assert said == [({mine[0]}, "emulated:0"), ({mine[1]}, "emulated:1")]
+    file = machine(tmp_path / "n.json", [[mine[1]], [mine[0]]], [0])  # one GPU, whose socket has one core
+    assert bound(THALWEG_TOPOLOGY=file, THALWEG_EMULATED="devices=1") == [({mine[1]}, "emulated:0"), ({mine[0]}, "emulated:0")]
+
+
+def test_a_run_within_a_rank_does_not_inherit_its_device(tmp_path):
+    """The device is that rank's. What the user gave a run goes through to its ranks."""
+    show = [sys.executable, "-c", "import os; print(os.environ.get('THALWEG_DEVICE'))"]
+    inner = [sys.executable, "-m", "thalweg._cli.main", "run", "-n", "2", *show]
+    file = machine(tmp_path / "m.json", [sorted(os.sched_getaffinity(0))], [0])
+    given = {**os.environ, "THALWEG_TOPOLOGY": file, "THALWEG_EMULATED": "devices=1"}
+    given.pop("THALWEG_RANK", None)
+    done = launch("-n", "1", "--bind", *show, env=given)
+    assert done.stdout == "[0] emulated:0\n", done.stderr
+    done = launch("-n", "1", "--bind", *inner, env=given)
+    assert sorted(done.stdout.splitlines()) == ["[0] [0] None", "[0] [1] None"], done.stderr
+    done = launch("-n", "1", *show, env={**given, "THALWEG_DEVICE": "cuda:7"})
+    assert done.stdout == "[0] cuda:7\n", done.stderr
+
+
 def test_bind_refuses_another_machines_topology(tmp_path):
     file = machine(tmp_path / "m.json", [[1000, 1001]], [])
     done = launch("-n", "2", "--bind", sys.executable, "-c", SHOW, env={**os.environ, "THALWEG_TOPOLOGY": file})

@@ -70,6 +70,8 @@ def run(
         "THALWEG_STORE": address,
         "THALWEG_JOB_KEY": key.hex(),
     }
+    if bind or "THALWEG_RANK" in os.environ:  # in a rank of another run it is that rank's, not these ranks'
+        environment.pop("THALWEG_DEVICE", None)
     try:
         job = Job(command, count, environment, output.line, output.say, bind)
         code = job.run()
