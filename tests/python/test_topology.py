@@ -147,11 +147,69 @@ def test_topo_names_what_is_down(tmp_path):
     assert "6 down" in (tmp_path / "m.svg").read_text()
 
 
-def test_topo_names_errors(tmp_path):
-    whole = json.loads((MACHINES / "power9.json").read_text())
-    next(link for link in whole["links"] if link["kind"] == "nvlink")["errors"] = 12
-    (tmp_path / "m.json").write_text(json.dumps(whole))
-    assert "! NVLink 2 from gpu:0 to gpu:1 has counted 12 errors" in topo(machine=tmp_path / "m.json")
+def changed(path: pathlib.Path, machine: str, change) -> pathlib.Path:
+    """A saved machine in which something is changed."""
+    whole = json.loads((MACHINES / f"{machine}.json").read_text())
+    change(whole)
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def nvlinks(whole):
+    return [link for link in whole["links"] if link["kind"] == "nvlink"]
+
+
+def test_topo_names_links_with_far_more_errors_than_the_others(tmp_path):
+    """Every link counts some."""
+
+    def some(whole, most=12):
+        for number, link in enumerate(nvlinks(whole)):
+            link["errors"] = most if number == 0 else number % 7
+
+    assert "errors" not in topo(machine=changed(tmp_path / "m.json", "power9", some))
+    said = topo(machine=changed(tmp_path / "n.json", "power9", lambda whole: some(whole, 1200)))
+    assert "! NVLink 2 from gpu:0 to gpu:1 has counted 1200 errors, in the median they have" in said
+
+
+def test_topo_names_links_that_do_not_say_where_they_lead(tmp_path):
+    def lose(whole):
+        for link in nvlinks(whole)[:1]:
+            link["state"] = "down"
+            del link["to"]
+
+    file = changed(tmp_path / "m.json", "hgx_h200_4", lose)
+    said = topo("--svg", str(tmp_path / "m.svg"), machine=file)
+    assert said.count("are down and do not say where they lead") == 1 and "gpu:0 - ?" in said
+    assert json.loads(topo("--json", machine=file))["links"]
+
+
+def test_topo_says_that_nvlinks_are_not_known(tmp_path):
+    def forget(whole):
+        whole["links"] = [link for link in whole["links"] if link["kind"] != "nvlink"]
+        whole["nvlinks"] = "unknown"
+
+    file = changed(tmp_path / "m.json", "hgx_h200_4", forget)
+    assert topo(machine=file).count("! NVLinks are not known: there was no NVML to tell of them") == 1
+    assert json.loads(topo("--json", machine=file))["nvlinks"] == "unknown"
+
+
+def test_names_are_cut_between_characters(tmp_path):
+    def name(whole):
+        for node in whole["nodes"]:
+            if node["id"].startswith("nic:"):
+                node["name"] = "x" + "\N{EURO SIGN}" * 40  # 121 bytes; a placement has room for 63
+
+    file = changed(tmp_path / "m.json", "hgx_h200_4", name)
+    assert json.loads(topo("--json", "--ranks", "1", machine=file))["ranks"][0]["nic"] == "x" + "\N{EURO SIGN}" * 20
+
+
+def test_switches_that_are_nested_too_deep_are_refused(tmp_path):
+    nodes = [{"id": "machine"}, *({"id": f"switch:{n}", "parent": f"switch:{n - 1}" if n else "machine"} for n in range(5000))]
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({"format": "thalweg topology 1", "name": "", "source": "", "nodes": nodes}))
+    pytest.importorskip("typer")
+    done = run(sys.executable, "-m", "thalweg._cli.main", "topo", machine=file)
+    assert done.returncode == 1 and "is below 32 switches already" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -252,6 +310,26 @@ def test_a_link_that_is_down_leaves_pcie(tmp_path):
     assert "emulated:1 by pcie'" in said and "emulated:2 by nvlink, with atomics" in said
     assert "moved by ['push']" in said
     assert said.count(f"link to emulated:1: pcie, as all 6 NVLinks between gpu:0 and gpu:1 are down in {file}") == 2
+
+
+def test_links_that_are_down_beside_others_are_named(tmp_path):
+    def some(whole):
+        links = [link for link in nvlinks(whole) if (link["from"], link["to"]) == ("gpu:0", "gpu:1")]
+        whole["links"] += [{**link, "count": 2, "state": "down"} for link in links[:1]]
+
+    file = changed(tmp_path / "m.json", "hgx_h200_4", some)
+    said = routes(tmp_path, file)
+    assert "emulated:1 by nvlink, with atomics" in said
+    assert said.count(f"link to emulated:1: nvlink; 2 of 8 NVLinks between gpu:0 and gpu:1 are down in {file}") == 2
+
+
+def test_where_nvlinks_are_not_known_nothing_is_taken_away(tmp_path):
+    def forget(whole):
+        whole["links"] = [link for link in whole["links"] if link["kind"] != "nvlink"]
+        whole["nvlinks"] = "unknown"
+
+    said = routes(tmp_path, changed(tmp_path / "m.json", "dgx1", forget))
+    assert "emulated:1 by pcie, with atomics" in said and "link to" not in said
 
 
 def test_a_link_that_is_down_between_sockets_leaves_the_host(tmp_path):

@@ -54,16 +54,16 @@ def topo(
 
 def show(graph: Graph, places: list[dict[str, object]], console: Console) -> None:
     """The tree, links, the matrix, and the ranks if some were asked for."""
+    said: list[str] = []
     console.print(topology_tree.tree(graph))
     console.print()
     if (links := topology_tree.links(graph)) is not None:
         console.print(links)
     if graph.all("gpu") or len(graph.all("numa")) > 1:
-        table, notes = topology_tree.matrix(graph, native.topology_distance)
+        table, narrow = topology_tree.matrix(graph, native.topology_distance)
         console.print(table)
-        for note in notes:
-            console.print(f"  ! {note}", style="bold yellow", highlight=False)
-    for note in topology_tree.errors(graph):
-        console.print(f"  ! {note}", style="yellow", highlight=False)
+        said += narrow
+    for note in dict.fromkeys([*said, *topology_tree.notes(graph)]):
+        console.print(f"  ! {note}", style="bold yellow", highlight=False)
     if places:
         console.print(topology_tree.placements(places))

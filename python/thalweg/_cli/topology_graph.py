@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import bisect
 import json
+import statistics
 from collections import defaultdict
 from typing import Any
 
@@ -26,6 +28,7 @@ class Graph:
     def __init__(self, text: str) -> None:
         whole = json.loads(text)
         self.name, self.source = whole["name"], whole["source"]
+        self.nvlinks_known: bool = whole.get("nvlinks", "known") == "known"
         self.nodes: dict[str, dict[str, Any]] = {node["id"]: node for node in whole["nodes"]}
         self.links: list[dict[str, Any]] = whole["links"]
         self._children: dict[str, list[str]] = defaultdict(list)
@@ -47,17 +50,40 @@ class Graph:
         return self._up.get(node)
 
     def nvlinks(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """NVLinks side by side, by their two ends."""
+        """NVLinks side by side, by their two ends; of those that do not say where they lead the second is empty."""
         found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for link in self.links:
             if link["kind"] == "nvlink":
-                ends = (link["from"], link["to"])
+                ends = (link["from"], link.get("to", ""))
                 found[ends if ends[::-1] not in found else ends[::-1]].append(link)
         return found
 
     def processors(self, cores: list[str]) -> list[int]:
         """The processors of cores, ascending."""
         return sorted(number for core in cores for number in numbers(self.nodes[core]["processors"]))
+
+
+FAR, FEW = (
+    20,
+    5,
+)  # times the others' errors, which count as so many at least: every link has counted some since its driver was loaded
+
+
+def far_more(counts: dict[Any, float], each: float = 1) -> tuple[dict[Any, float], float]:
+    """Those of some links' errors that are far beyond the others' median, and the median of all. `each`: links that a count is of."""
+    if len(counts) < 2:
+        return {}, 0
+    order = sorted(counts.values())
+    middle, even = divmod(len(order) - 1, 2)  # of the others
+
+    def others(count: float) -> float:
+        """Their median: `order` without this one."""
+        place = bisect.bisect_left(order, count)
+        first, second = (order[n if n < place else n + 1] for n in (middle - 1 + even, middle))
+        return (first + second) / 2
+
+    far = {name: count for name, count in counts.items() if count >= FAR * max(others(count), FEW * each)}
+    return far, statistics.median(order)
 
 
 def is_up(link: dict[str, Any]) -> bool:

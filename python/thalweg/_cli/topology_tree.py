@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from .topology_graph import PCIE_KINDS, Graph, card_rate, is_up, kind_of, listed, number_of, pcie_text, rate, size
+from .topology_graph import PCIE_KINDS, Graph, card_rate, far_more, is_up, kind_of, listed, number_of, pcie_text, rate, size
 
 STYLES = {"gpu": "bold green", "nic": "bold cyan", "nvswitch": "green", "numa": "bold", "package": "bold"}
 KIND_STYLES = {
@@ -113,16 +113,32 @@ def links(graph: Graph) -> Table | None:
     return table if table.row_count else None
 
 
-def errors(graph: Graph) -> list[str]:
-    """Of NVLinks that have counted some: replays, recoveries and bad checksums since the driver started."""
-    counted = [link for link in graph.links if link.get("errors")]
-    return [
-        f"NVLink {link['port']} from {link['from']} to {link['to']} has counted {link['errors']} errors" for link in counted
-    ]
+def notes(graph: Graph) -> list[str]:
+    """What is to be said of NVLinks: that nobody told of them, those that are down somewhere, those with far more errors than others."""
+    said = [] if graph.nvlinks_known else ["NVLinks are not known: there was no NVML to tell of them"]
+    for (one, other), some in graph.nvlinks().items():
+        count = sum(not is_up(link) for link in some)
+        if count and not other:  # in the words of tw_distance.note
+            said.append(
+                f"1 NVLink of {one} is down and does not say where it leads"
+                if count == 1
+                else f"{count} NVLinks of {one} are down and do not say where they lead"
+            )
+    links = [link for link in graph.links if link["kind"] == "nvlink"]
+    far, median = far_more({number: link.get("errors", 0) for number, link in enumerate(links)})
+    for number, count in far.items():
+        end = f" to {links[number]['to']}" if "to" in links[number] else ""
+        said.append(
+            f"NVLink {links[number].get('port', 0)} from {links[number]['from']}{end} has counted {count} errors, "
+            f"in the median they have {median:g}"
+        )
+    return said
 
 
 def pairs_text(pairs: list[tuple[str, str]]) -> str:
     """``gpu 0-1, 0-2`` of GPUs; ``gpu:0-7 - nvswitch:1-2`` of others that all have the same ones."""
+    lost = [f"{one} - ?" for one, other in pairs if not other]
+    pairs = [pair for pair in pairs if pair[1]]
     words = [f"{number_of(one)}-{number_of(other)}" for one, other in pairs if kind_of(one) == kind_of(other) == "gpu"]
     text = ["gpu " + ", ".join(words)] if words else []
     ends: dict[str, list[int]] = {}
@@ -132,7 +148,7 @@ def pairs_text(pairs: list[tuple[str, str]]) -> str:
     same: dict[tuple[str, str], list[int]] = {}
     for end, gpus in ends.items():
         same.setdefault((listed(gpus), kind_of(end)), []).append(number_of(end))
-    return ", ".join(text + [f"gpu:{gpus} - {kind}:{listed(numbers)}" for (gpus, kind), numbers in same.items()])
+    return ", ".join(text + lost + [f"gpu:{gpus} - {kind}:{listed(numbers)}" for (gpus, kind), numbers in same.items()])
 
 
 def matrix(graph: Graph, between: Any) -> tuple[Table, list[str]]:
@@ -155,8 +171,8 @@ def matrix(graph: Graph, between: Any) -> tuple[Table, list[str]]:
             kind = found["kind"]
             used.add("NV#" if kind.startswith("NV") else kind)
             cells.append(Text(kind, "bold green" if kind.startswith("NV") else KIND_STYLES.get(kind, "")))
-            if found["note"] and number_of(row) <= number_of(column):
-                notes[found["note"]] = None
+            if number_of(row) <= number_of(column):
+                notes.update(dict.fromkeys(filter(None, found["note"].split("; "))))
         table.add_row(Text(row, "bold"), *cells)
     table.caption = "   ".join(f"{kind} {text}" for kind, text in MEANING.items() if kind in used)
     table.caption_justify = "left"
