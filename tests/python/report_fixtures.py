@@ -38,6 +38,9 @@ EXPECTED = {
     "failed_step": [("failed", "pages")],
     "pinned": [("pinned", "cuda:0, cuda:1, cuda:2, cuda:3")],
     "errors": [("link_errors", "cuda:2")],
+    "errors_by_driver": [("link_errors", "cuda:1")],
+    "lost_links": [("nvlink", "links")],
+    "without_nvml": [("nvlink", "cuda:1-cuda:2")],
     "ended_early": [("incomplete", "report")],
 }
 HEALTHY = [name for name in EXPECTED if name.startswith("healthy")]

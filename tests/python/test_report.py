@@ -22,7 +22,7 @@ for needed in ("jsonschema", "jinja2", "matplotlib"):
 from report_fixtures import FOLDER, report  # noqa: E402
 from thalweg._cli import native  # noqa: E402
 from thalweg._cli.main import app  # noqa: E402
-from thalweg._report import document, gpus, machine, measure, plan, routes, rules_run, topology  # noqa: E402
+from thalweg._report import collect, document, gpus, machine, measure, plan, routes, rules_run, sections, topology  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "thalweg._cli.main", "report"]
 MACHINES = [
@@ -31,6 +31,7 @@ MACHINES = [
     plan.Machine(8, 1, ("emulated:0",)),
     plan.Machine(192, 8, tuple(f"cuda:{n}" for n in range(8))),
 ]
+FOUR_GPUS = pathlib.Path(__file__).parents[2] / "benchmarks/results/reports/report-4h200-2026-11-26.json"
 runner = typer_testing.CliRunner()
 
 
@@ -54,6 +55,50 @@ def test_the_least_urgent_is_left_out_first():
     steps = [plan.Step(f"s{n}", "paths", ("x",), fixed=1, sizes=1, urgency=u) for n, u in enumerate((2, 1, 3, 1))]
     kept, left_out, _ = plan.fit(steps, 2.1)
     assert [step.name for step in kept] == ["s1", "s3"] and [step.name for step in left_out] == ["s0", "s2"]
+
+
+@pytest.mark.parametrize("seconds", [98, 120])
+@pytest.mark.parametrize("slower", [1, 1.3])
+def test_every_section_is_measured_on_four_gpus_within_the_default_time(seconds, slower, monkeypatch):
+    """By the times that a machine of four H200 took, or more; of what it left out, more than predicted."""
+    took = {step["name"]: step.get("seconds") for step in json.loads(FOUR_GPUS.read_text())["steps"]}
+    now = 0.0
+
+    def step(content, one, each, limit):
+        nonlocal now
+        now += slower * max(took[one.name] or 1.3 * one.predicted(each), one.predicted(each))
+        content["steps"].append({"name": one.name, "section": one.section, "state": "done", "rows": []})
+
+    monkeypatch.setattr(measure, "_step", step)
+    monkeypatch.setattr(measure.time, "monotonic", lambda: now)
+    content = document.new(seconds)
+    measure.run(content, plan.steps(MACHINES[1], False), seconds, lambda one, done: None)
+    done = {one["section"] for one in content["steps"] if one["state"] == "done"}
+    assert done == {one.name for one in sections.SECTIONS} - {"topology", "links"}  # those need no measurement
+    assert now < seconds * slower + 10
+
+
+@pytest.mark.parametrize("of", MACHINES)
+def test_what_gives_a_section_something_comes_first(of):
+    wanted = plan.steps(of, False)
+    first = list(dict.fromkeys(step.section for step in wanted if step.urgency == 1))
+    assert set(first) == {step.section for step in wanted}
+    assert [step.urgency for step in wanted] == sorted(step.urgency for step in wanted)
+
+
+def test_nodes_of_memory_alone_are_pairs_too(monkeypatch):
+    seconds = [
+        next(step for step in plan.steps(plan.Machine(8, 2, (), memories), False) if step.name == "memory").predicted(0.1)
+        for memories in (0, 1)
+    ]
+    assert seconds[1] - 1 == pytest.approx((seconds[0] - 1) * 1.5)
+    nodes = [{"node": 0, "processors": [0, 1]}, {"node": 1, "processors": [2]}, {"node": 2, "processors": []}]
+    monkeypatch.setattr(machine, "facts", lambda: {"host": "x", "processors": 3, "numa": nodes})
+    monkeypatch.setattr(topology, "ask", lambda: {"format": "thalweg topology 1", "nodes": [], "links": []})
+    collector = collect.Collector(document.new(10))
+    found = collector.begin()
+    collector.finish()
+    assert (found.nodes, found.memories) == (2, 1)
 
 
 def program(tmp_path, monkeypatch, text):

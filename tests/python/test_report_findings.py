@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pathlib
 import random
+import statistics
 
 import pytest
 
@@ -13,7 +15,10 @@ for needed in ("typer", "jsonschema", "jinja2", "matplotlib"):
     pytest.importorskip(needed)
 
 from report_fixtures import EXPECTED, FOLDER, HEALTHY, report  # noqa: E402
-from thalweg._report import findings, readings, rules_gpu, rules_host, rules_run, units  # noqa: E402
+from thalweg._cli import topology_graph  # noqa: E402
+from thalweg._report import document, findings, page, readings, rules_gpu, rules_host, rules_run, topology, units  # noqa: E402
+
+REAL = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "reports"
 
 MEASURED = {"bytes_per_s", "bandwidth_GBps", "rate_Mps", "ns", "p99_ns", "host_adds_per_s", "device_adds_per_s"}
 
@@ -113,6 +118,61 @@ def test_a_machine_with_one_gpu_has_its_link_judged_by_the_driver():
     assert found(document) == []
     next(link for link in document["topology"]["links"] if link["from"] == "gpu:0")["lanes"] = 8
     assert found(document) == [("gpu_link", "cuda:0")]
+
+
+@pytest.mark.parametrize("path", sorted(REAL.glob("*.json")), ids=lambda path: path.stem)
+def test_links_of_healthy_hosts_have_counted_some_errors(path):
+    """Reports of real H200: each link has counted up to some thirty since its driver was loaded."""
+    content = document.load(path)
+    assert sum(link.get("errors", 0) > 0 for link in content["topology"]["links"]) >= 17
+    assert not [one for one in findings.find(content) if one.rule == "link_errors"]
+    links = [link for link in content["topology"]["links"] if link["kind"] == "nvlink"]
+    links[3]["errors"] *= 100
+    links[3]["errors"] += 100
+    (one,) = [one for one in findings.find(content) if one.rule == "link_errors"]
+    assert one.numbers[0] == f"NVLink 3: {units.number(links[3]['errors'])}" and "in the median" in one.numbers[-1]
+
+
+def test_a_link_stands_out_by_its_siblings():
+    far = topology_graph.far_more
+    assert far({}) == ({}, 0) and far({"a": 10**9})[0] == {}  # nothing to compare it with
+    assert far({"a": 99, "b": 0, "c": 0})[0] == {} and far({"a": 100, "b": 0, "c": 0})[0] == {"a": 100}
+    assert far({"a": 1000, "b": 60, "c": 40}) == ({"a": 1000}, 60) and far({"a": 900, "b": 900, "c": 900})[0] == {}
+    chosen = random.Random(5)
+    for _ in range(200):
+        counts = {number: chosen.choice((0, 1, 7, 30, 400, 9000)) for number in range(chosen.randrange(2, 9))}
+        for name, count in counts.items():
+            middle = statistics.median(other for key, other in counts.items() if key != name)
+            assert (name in far(counts)[0]) == (count >= 20 * max(middle, 5)), counts
+
+
+def test_what_is_not_known_of_nvlinks_is_not_said_to_be_missing():
+    (one,) = findings.find(report("without_nvml"))
+    assert one.severity == "warning" and "not known" in one.what and "missing" not in one.what
+    (one,) = findings.find(report("lost_links"))
+    assert one.what == "2 NVLinks are down of GPU 0, which do not say where they lead."
+    content = report("without_nvml")
+    for step in content["steps"]:
+        step["rows"] = [row for row in step["rows"] if row["test"] != "copies"]
+    assert found(content) == []
+    assert "not known: there was no NVML to tell of them" in page.page(content)
+
+
+def test_devices_are_known_by_their_pci_address_where_uuids_differ():
+    """As those of MIG, whose UUIDs are their own, and where the driver's tool tells none."""
+    content = report("gpu_pcie_x8")
+    for number, device in enumerate(content["info"]["devices"]):
+        device["uuid"] = f"MIG-{number:032x}"
+        device["pci"] = f"0000:{16 * number + 23:02x}:00.0"
+    assert [readings.gpu_facts(content, f"cuda:{n}")["index"] for n in range(4)] == [0, 1, 2, 3]
+    assert found(content) == [("gpu_link", "cuda:3")]
+    for gpu in content["gpus"]:
+        del gpu["uuid"]
+    assert readings.gpu_facts(content, "cuda:3")["pcie_width"] == 8
+    for number in range(4):
+        node = next(node for node in content["topology"]["nodes"] if node["id"] == f"gpu:{number}")
+        node["pci"] = f"0000:{16 * (3 - number) + 23:02x}:00.0"
+    assert topology.Graph(content).device("gpu:0") == "cuda:3"
 
 
 def test_devices_are_known_by_their_uuid():

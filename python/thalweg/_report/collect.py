@@ -36,7 +36,8 @@ class Collector:
         self._add_topology()
         self._sampler = Sampler()
         devices = tuple(d["name"] for d in document["info"].get("devices", []) if d.get("usable") and is_device(d["name"]))
-        return plan.Machine(len(os.sched_getaffinity(0)), max(1, len(document["machine"].get("numa", []))), devices)
+        nodes = [bool(node["processors"]) for node in document["machine"].get("numa", [])]
+        return plan.Machine(len(os.sched_getaffinity(0)), max(1, sum(nodes)), devices, nodes.count(False))
 
     def _add_topology(self) -> None:
         try:

@@ -10,7 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 import matplotlib
 from markupsafe import Markup
 
+from .document import BadReport
+
 COLOURS = "cividis"  # even in brightness, and the same to colour-blind readers
+
+
+MOST_CELLS = 10_000  # of one table: a matrix of 100 NUMA nodes
+
+
+def check_cells(title: str, rows: int, columns: int) -> None:
+    """BadReport: a table that no page can show."""
+    if rows * columns > MOST_CELLS:
+        raise BadReport(
+            f"{title or 'a table'}: {rows} rows of {columns} columns are more than a page can show ({MOST_CELLS} cells)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +82,9 @@ def matrix(
     if not values:
         return None
     rows, columns = (list(dict.fromkeys(key[part] for key in values)) for part in (0, 1))
-    columns.sort(key=lambda name: rows.index(name) if name in rows else len(rows))
+    check_cells(title, len(rows), len(columns))
+    places = {name: place for place, name in enumerate(rows)}
+    columns.sort(key=lambda name: places.get(name, len(rows)))
     compared = [value for key, value in values.items() if compare_diagonal or key[0] != key[1]]
     low, high = min(compared, default=0.0), max(compared, default=0.0)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import math
 import os
 import pathlib
 import tempfile
@@ -14,7 +15,10 @@ from typing import Any
 import jsonschema
 
 FORMAT = "thalweg report 1"
-LARGEST = 64 << 20  # bytes of a file; a report of eight GPUs has about one MiB
+LARGEST = 8 << 20  # bytes of a file; a report of eight GPUs has about one MiB
+# More than any machine has: tables and rules take the square of some of these.
+MOST_STEPS, MOST_ROWS, MOST_GPUS, MOST_DEVICES, MOST_NODES, MOST_LINKS = 1000, 20_000, 64, 64, 8192, 32768
+SMALLEST = 1e-30  # nothing that is measured is nearer to nothing
 
 Document = dict[str, Any]
 Row = dict[str, Any]
@@ -68,7 +72,7 @@ def check_row(row: Any) -> str:
 def parse(text: str | bytes, name: str) -> Document:
     """The report in a text. BadReport names the place. `name`: of the file, for the error."""
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise BadReport(f"{name} is no JSON that can be read: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -76,9 +80,59 @@ def parse(text: str | bytes, name: str) -> Document:
         raise BadReport(
             f"{name} is no report: its format is {str(found)[:60]!r}, not {FORMAT!r}; thalweg report --json FILE writes one"
         )
-    if wrong := _wrong(_validator(), content):
+    if wrong := _too_much(content) or _wrong(_validator(), content) or _too_many_devices(content):
         raise BadReport(f"{name}: {wrong}")
     return content
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value if abs(value) > SMALLEST else 0.0
+
+
+def _too_much(content: dict[str, Any]) -> str:
+    """What there is more of than any machine has, before anything looks at all of it; empty: nothing. Text has to be text, too."""
+    topology = content.get("topology")
+    parts = {
+        "steps": (content.get("steps"), MOST_STEPS),
+        "gpus": (content.get("gpus"), MOST_GPUS),
+        "topology.nodes": (topology.get("nodes") if isinstance(topology, dict) else None, MOST_NODES),
+        "topology.links": (topology.get("links") if isinstance(topology, dict) else None, MOST_LINKS),
+    }
+    for name, (found, most) in parts.items():
+        if isinstance(found, list) and len(found) > most:
+            return f"{name}: {len(found)} are more than the {most} that a report may have"
+    steps = content["steps"] if isinstance(content.get("steps"), list) else []
+    rows = sum(len(step["rows"]) for step in steps if isinstance(step, dict) and isinstance(step.get("rows"), list))
+    if rows > MOST_ROWS:
+        return f"steps: {rows} rows are more than the {MOST_ROWS} that a report may have"
+    return _no_text(content)
+
+
+def _no_text(content: Any) -> str:
+    """Half of a surrogate pair, which no file can be written with; empty: there is none."""
+    left = [content]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            return f"{ascii(value)[:60]}: half of a surrogate pair is no text"
+    return ""
+
+
+def _too_many_devices(content: Document) -> str:
+    """Of what is compared with each other, once the form is right."""
+    names = {device["name"] for device in content.get("info", {}).get("devices", [])}
+    for step in content["steps"]:
+        names |= {row[end] for row in step["rows"] for end in ("from", "to") if end in row}
+    if len(names) > MOST_DEVICES:
+        return f"{len(names)} different devices and memories are more than the {MOST_DEVICES} that a report may have"
+    return ""
 
 
 def _refuse_constant(name: str) -> float:

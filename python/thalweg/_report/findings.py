@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
+from thalweg._cli.topology_graph import FAR, FEW
+
 from .document import Document
 
 FAULT, WARNING, NOTE = "fault", "warning", "note"
@@ -37,6 +39,9 @@ class Threshold:
 THRESHOLDS = {
     "gpu_link": Threshold(0.7, "of the median of the other GPUs' bandwidth to and from pinned host memory"),
     "gpu_pair": Threshold(0.6, "of the median bandwidth of pairs that are joined alike"),
+    "link_errors": Threshold(
+        FAR, f"times the errors of the other NVLinks in the median, which count as {FEW} at least; of GPUs {FEW} for each link"
+    ),
     "numa_local": Threshold(0.75, "of the median bandwidth of the other NUMA nodes to their own memory"),
     "numa_remote": Threshold(0.3, "of the bandwidth of the same processors to their own memory"),
     "tmpfs": Threshold(0.6, "of the bandwidth of a copy within DRAM"),

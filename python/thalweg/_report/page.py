@@ -13,7 +13,7 @@ from markupsafe import Markup
 from . import findings, parts, quantities, units
 from .document import Document
 from .sections import BY_NAME, SECTIONS, Section, section
-from .topology import NoTopology
+from .topology import Graph, NoTopology
 
 FEW = 60  # rows of numbers that a section without drawings shows at once
 SEVERITIES = {findings.FAULT: "Fault", findings.WARNING: "Warning", findings.NOTE: "Note"}
@@ -87,6 +87,8 @@ def _section(document: Document, one: Section, steps: list[dict], measured: list
     missing += _unavailable([row for step in steps if step["state"] == "done" for row in step["rows"] if "unavailable" in row])
     if one.name == "topology" and not shown:
         missing.append(("topology", why_not))
+    if one.name == "links" and not Graph(document).nvlinks_known and document.get("topology"):
+        missing.append(("NVLinks", "not known: there was no NVML to tell of them"))
     nothing = "" if shown or numbers or missing else "Nothing here to measure: the machine has no GPU that could be used."
     return {"one": one, "parts": shown, "numbers": numbers, "missing": list(dict.fromkeys(missing)), "nothing": nothing}
 

@@ -96,9 +96,9 @@ def links(document: Document) -> Iterator[Part]:
         yield table("GPUs under load", ["name", "bus", "PCIe", "warmest", "clocks lowered", "NVLink errors"], rows)
     graph = Graph(document)
     kinds: dict[tuple[str, str, str, str], int] = {}
-    for link in graph.links:
+    for link in (*graph.links, *graph.lost):
         if link.get("bandwidth"):
-            ends = " – ".join(kind_of(link[end]) for end in ("from", "to"))
+            ends = " – ".join(kind_of(link.get(end, "?")) for end in ("from", "to"))
             generation = f" {units.number(link['generation'])}" if link.get("generation") else ""
             lanes = f", x{units.number(link['lanes'])}" if link.get("lanes") else ""
             key = (ends, link["kind"] + generation + lanes, units.rate(link["bandwidth"]), str(link.get("state", "up")))

@@ -41,7 +41,7 @@ def _theoretical(graph: Graph, here: str, there: str) -> float | None:
         links = [link for link in graph.nvlinks(ends[0], ends[1]) if not is_down(link)]
         if links:
             return sum(link.get("bandwidth", 0) for link in links) or None
-        path = graph.path(ends[0], ends[1])
+        path = graph.path(ends[0], ends[1]) if graph.nvlinks_known else None
     else:
         gpu, hosts = ends[0] or ends[1], graph.of_kind("package", "numa", "machine")
         path = min((p for host in hosts if gpu and (p := graph.path(gpu, host))), key=len, default=None)

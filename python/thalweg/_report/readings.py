@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 
 from .document import Document, Row
+from .topology import told_of
 
-_DEVICE = re.compile(r"[a-z_]+:\d+")
+_DEVICE = re.compile(r"[a-z_]{1,32}:[0-9]{1,6}")
 LARGE = 1 << 20  # bytes from which on a copy says what a link carries
 SMALL = 4096  # and up to which it says how long a link takes
 _ORDINARY = ("ordinary", "plain", "pageable")
@@ -128,7 +129,7 @@ def numa(document: Document, operation: str = "triad") -> dict[tuple[int, int], 
         value = bandwidth_of(row)
         if value and "cpu_node" in row and "memory_node" in row:
             key = (row["cpu_node"], row["memory_node"])
-            most[key] = max(most.get(key, (0, 0.0)), (int(row.get("threads") or 1), value))
+            most[key] = max(most.get(key, (0, 0.0)), (row.get("threads") or 1, value))
     return {key: value for key, (_, value) in most.items()}
 
 
@@ -183,15 +184,12 @@ def devices(document: Document) -> list[str]:
 
 
 def gpu_facts(document: Document, device: str) -> dict:
-    """What the driver said of a device: by its UUID, because CUDA may number devices in another order."""
-    known = {d["name"]: d.get("uuid", "") for d in document.get("info", {}).get("devices", [])}
-    wanted = known.get(device, "").replace("-", "").lower()
-    for gpu in document.get("gpus", []):
-        if wanted and gpu.get("uuid", "").removeprefix("GPU-").replace("-", "").lower() == wanted:
-            return gpu
-    if not wanted and device.startswith("cuda:"):
-        return next((gpu for gpu in document.get("gpus", []) if f"cuda:{gpu['index']}" == device), {})
-    return {}
+    """What the driver said of a device: by its UUID or PCI address, because CUDA may number devices in another order."""
+    known = next((d for d in document.get("info", {}).get("devices", []) if d["name"] == device), {})
+    gpus = document.get("gpus", [])
+    if known.get("uuid") or known.get("pci"):
+        return told_of(known, gpus) or {}
+    return next((gpu for gpu in gpus if f"cuda:{gpu['index']}" == device), {})
 
 
 def median(values: Iterable[float]) -> float | None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator
 
+from thalweg._cli.topology_graph import far_more
+
 from . import readings
 from .document import Document
 from .findings import FAULT, NOTE, WARNING, Finding, Rule, threshold
@@ -93,6 +95,8 @@ def _joined(graph: Graph, one: str, other: str) -> object:
         return None
     if links := graph.nvlinks(here, there):
         return ("nvlink", len(links), sum(link.get("bandwidth", 0) for link in links))
+    if not graph.nvlinks_known:
+        return None
     switched = [graph.nvlinks_of(node) for node in (here, there)]
     path = graph.path(here, there) or []
     return ("switch", min(switched)) if min(switched) else ("pcie", any(between_sockets(link) for link in path))
@@ -120,16 +124,18 @@ def _links_down(document: Document) -> dict[str, int]:
     """NVLinks that are down, by what they join in words."""
     graph = Graph(document)
     down: collections.Counter[str] = collections.Counter()
-    for link in graph.links:
+    for link in (*graph.links, *graph.lost):
         if link["kind"] == "nvlink" and is_down(link):
-            ends = sorted(_node_name(graph, link[end]) for end in ("from", "to"))
-            down[" and ".join(ends)] += count_of(link)
+            ends = sorted(_node_name(graph, link[end]) for end in ("from", "to") if end in link)
+            words = "between " + " and ".join(ends) if len(ends) > 1 else f"of {ends[0]}, which do not say where they lead"
+            down[words] += count_of(link)
     return dict(down)
 
 
 def _node_name(graph: Graph, node: str) -> str:
     """GPU 1, of gpu:1; of other nodes their names."""
-    return _name(graph.device(node)) if kind_of(node) == "gpu" and graph.device(node) else node.replace(":", " ")
+    known = kind_of(node) == "gpu" and node in graph.nodes and graph.device(node)
+    return _name(graph.device(node)) if known else node.replace(":", " ")
 
 
 def nvlink(document: Document) -> Iterator[Finding]:
@@ -145,9 +151,20 @@ def nvlink(document: Document) -> Iterator[Finding]:
         about = ", ".join("-".join(sorted(pair)) for pair in slow)
         where = "between " + ", ".join(" and ".join(map(_name, sorted(pair))) for pair in slow)
     else:
-        about, where = "links", "between " + ", ".join(down)
+        about, where = "links", ", ".join(down)
     numbers = [f"{' and '.join(map(_name, sorted(p)))}: {rate(v)}, alike: {rate(s)}" for p, (v, s) in list(slow.items())[:8]]
-    numbers += [f"NVLink down: {ends} ({many})" for ends, many in down.items()]
+    numbers += [f"NVLink down: {ends.removeprefix('between ')} ({many})" for ends, many in down.items()]
+    if not down and not Graph(document).nvlinks_known:  # so it cannot be said that one is missing
+        yield Finding(
+            "nvlink",
+            WARNING,
+            about,
+            f"Copies {where} are slower than those of other GPUs; which NVLinks there are is not known.",
+            "Let NVML be found (libnvidia-ml.so.1; in containers NVIDIA_DRIVER_CAPABILITIES=utility) and measure again: the "
+            "topology tells then whether a link is down.",
+            tuple(numbers),
+        )
+        return
     dead = sum(down.values())
     joined = "A link is slow or missing" if not down else "An NVLink is down" if dead == 1 else f"{dead} NVLinks are down"
     yield Finding(
@@ -162,25 +179,42 @@ def nvlink(document: Document) -> Iterator[Finding]:
 
 
 def link_errors(document: Document) -> Iterator[Finding]:
-    """Counters of a link that are not zero."""
+    """Links with far more errors than the others: every link counts some while it trains, and now and then later."""
     graph = Graph(document)
-    for device in readings.devices(document):
-        counted = {kind: count for kind, count in readings.gpu_facts(document, device).get("link_errors", {}).items() if count}
-        node = graph.gpu(device)
-        links = sum(
-            link.get("errors", 0) for link in graph.links if link["kind"] == "nvlink" and node in (link["from"], link["to"])
-        )
-        if links and not counted:
-            counted = {"errors of its links": links}
-        if counted:
-            yield Finding(
-                "link_errors",
-                WARNING,
-                device,
-                f"NVLinks of {_name(device)} have counted errors.",
-                "Watch whether they grow under load (nvidia-smi nvlink --errorcounters); if so, have the board looked at.",
-                tuple(f"{kind}: {number(count)}" for kind, count in counted.items()),
+    links = [link for link in (*graph.links, *graph.lost) if link["kind"] == "nvlink"]
+    if any(link.get("errors") for link in links):
+        counts = {number_: link.get("errors", 0) for number_, link in enumerate(links)}
+        far, median = far_more(counts)
+        gpus: dict[str, list[str]] = {}
+        for number_, count in far.items():
+            port = f"NVLink {number(links[number_]['port'])}" if "port" in links[number_] else "NVLink"
+            gpus.setdefault(links[number_]["from"], []).append(f"{port}: {number(count)}")
+        for gpu, said in gpus.items():
+            yield _errors_of(
+                graph.device(gpu) if gpu in graph.nodes else gpu, said, f"in the median of all links: {number(median)}"
             )
+        return
+    sums = {
+        device: sum(readings.gpu_facts(document, device).get("link_errors", {}).values())
+        for device in readings.devices(document)
+    }
+    each = max((graph.nvlinks_of(gpu) for gpu in graph.of_kind("gpu")), default=1)
+    far, median = far_more(sums, max(1, each))
+    for device in far:
+        kinds = readings.gpu_facts(document, device)["link_errors"]
+        said = [f"{kind}: {number(count)}" for kind, count in kinds.items() if count]
+        yield _errors_of(device, said, f"in the median of all GPUs: {number(median)}")
+
+
+def _errors_of(device: str, said: list[str], others: str) -> Finding:
+    return Finding(
+        "link_errors",
+        WARNING,
+        device or "links",
+        f"NVLinks of {_name(device)} have counted far more errors than the others.",
+        "Watch whether they grow under load (nvidia-smi nvlink --errorcounters); if so, have the board looked at.",
+        (*said[:8], others),
+    )
 
 
 def slowed(document: Document) -> Iterator[Finding]:
@@ -229,7 +263,8 @@ def far_from_nic(document: Document) -> Iterator[Finding]:
     nics = graph.of_kind("nic")
     far: dict[str, bool] = {}
     for node in graph.of_kind("gpu") if nics else []:
-        paths = [path for nic in nics if (path := graph.path(node, nic)) is not None]
+        reached = graph.paths(node)
+        paths = [reached[nic]() for nic in nics if nic in reached]
         if paths:
             far[graph.device(node) or node] = all(any(map(between_sockets, path)) for path in paths)
     names = [name for name, is_far in far.items() if is_far]

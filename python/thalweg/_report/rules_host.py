@@ -42,10 +42,11 @@ def numa_remote(document: Document) -> Iterator[Finding]:
     """Memory of another node that is worse than the link between sockets explains."""
     matrix = readings.numa(document)
     slow = _slow_nodes(document)
+    alone = {node["node"] for node in document["machine"].get("numa", []) if not node["processors"]}  # CXL: no link of sockets
     pairs = []
     for (cpu, memory), value in matrix.items():
         own = matrix.get((cpu, cpu))
-        if cpu != memory and memory not in slow and own and value < threshold("numa_remote") * own:
+        if cpu != memory and memory not in slow and memory not in alone and own and value < threshold("numa_remote") * own:
             pairs.append(((cpu, memory), value, own))
     if pairs:
         yield Finding(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from . import figures, readings, units
-from .content import Figure, Part, Table, table
+from .content import Figure, Part, Table, check_cells, table
 from .document import Row
 from .figures import Curve
 from .readings import bandwidth_of, latency_of
@@ -41,6 +41,7 @@ KINDS: tuple[tuple[str, str, str, Callable[[Row], float | None]], ...] = (
 def pivot(title: str, rows: dict[str, dict[str, str]]) -> Table:
     """Rows of cells by column name; columns in the order in which they first come."""
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    check_cells(title, len(rows), len(columns))
     return table(title, columns, [(name, [row.get(column, "–") for column in columns]) for name, row in rows.items()])
 
 

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import commands
 from .document import Document
 
 SECONDS = 30
+_PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])")
 Node = dict[str, Any]
 Link = dict[str, Any]
 
@@ -75,16 +78,20 @@ class Graph:
     def __init__(self, document: Document) -> None:
         graph = document.get("topology") or {"nodes": [], "links": []}
         self.nodes: dict[str, Node] = {node["id"]: node for node in graph["nodes"]}
-        self.links: list[Link] = [link for link in graph["links"] if link["from"] in self.nodes and link["to"] in self.nodes]
+        self.nvlinks_known = graph.get("nvlinks", "known") == "known" and bool(self.nodes)
+        self.links: list[Link] = [
+            link for link in graph["links"] if link["from"] in self.nodes and link.get("to") in self.nodes
+        ]
+        self.lost = [link for link in graph["links"] if link["kind"] == "nvlink" and "to" not in link]  # that say not where to
         joined = {frozenset((link["from"], link["to"])) for link in self.links}
         self._ways: dict[str, list[tuple[Link, str]]] = {}  # of everything but NVLinks, which host memory and NICs do not use
         for link in [*self.links, *self._contained(joined)]:
             if link["kind"] != "nvlink":
                 self._ways.setdefault(link["from"], []).append((link, link["to"]))
                 self._ways.setdefault(link["to"], []).append((link, link["from"]))
-        self._uuids = {
-            d.get("uuid", "").replace("-", "").lower(): d["name"] for d in document.get("info", {}).get("devices", [])
-        }
+        devices = document.get("info", {}).get("devices", [])
+        self._uuids = {_digits(device.get("uuid", "")): device["name"] for device in devices}
+        self._addresses = {_address(device.get("pci", "")): device["name"] for device in devices}
 
     def _contained(self, joined: set[frozenset[str]]) -> Iterator[Link]:
         """What only contains, as links without a width."""
@@ -99,22 +106,36 @@ class Graph:
 
     def path(self, start: str, end: str) -> list[Link] | None:
         """The links of a shortest way; None: there is none."""
-        ways: dict[str, list[Link]] = {start: []}
+        return self.paths(start).get(end, lambda: None)()
+
+    def paths(self, start: str) -> dict[str, Callable[[], list[Link]]]:
+        """What makes the links of a shortest way from a node, of each that is reached."""
+        before: dict[str, tuple[Link, str]] = {}
         front = [start]
-        while front and end not in ways:
+        while front:
             following = []
             for name in front:
                 for link, other in self._ways.get(name, []):
-                    if other not in ways:
-                        ways[other] = [*ways[name], link]
+                    if other not in before and other != start:
+                        before[other] = (link, name)
                         following.append(other)
             front = following
-        return ways.get(end)
+
+        def way(end: str) -> list[Link]:
+            links = []
+            while end != start:
+                link, end = before[end]
+                links.append(link)
+            return links[::-1]
+
+        return {end: functools.partial(way, end) for end in (start, *before)}
 
     def device(self, gpu: str) -> str:
-        """The library's name of a GPU: by its UUID, else by its number."""
-        uuid = str(self.nodes[gpu].get("uuid", "")).replace("-", "").lower()
-        return self._uuids.get(uuid, "") if uuid else f"cuda:{gpu.partition(':')[2]}"
+        """The library's name of a GPU: by its UUID, else by its PCI address (a MIG device's UUID is its own), else by its number."""
+        node = self.nodes[gpu]
+        uuid, address = _digits(node.get("uuid", "")), _address(node.get("pci", ""))
+        found = (self._uuids.get(uuid) if uuid else None) or (self._addresses.get(address) if address else None)
+        return found or ("" if uuid else f"cuda:{gpu.partition(':')[2]}")
 
     def gpu(self, device: str) -> str | None:
         """The node of a device."""
@@ -128,11 +149,33 @@ class Graph:
 
     def nvlinks_of(self, gpu: str) -> int:
         """How many it has, wherever they go."""
-        return sum(count_of(link) for link in self.links if link["kind"] == "nvlink" and gpu in (link["from"], link["to"]))
+        return sum(
+            count_of(link)
+            for link in (*self.links, *self.lost)
+            if link["kind"] == "nvlink" and gpu in (link["from"], link.get("to"))
+        )
 
     def pcie(self, node: str) -> Link:
         """Its link to what is above it; empty: not known."""
         return next((link for link in self.links if link["kind"] == "pcie" and link["from"] == node), {})
+
+
+def _digits(uuid: str) -> str:
+    """Of a UUID in any of its forms."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").replace("-", "").lower()
+
+
+def _address(text: str) -> str:
+    """0000:1b:00.0, of the driver's 00000000:1B:00.0, too."""
+    found = _PCI.fullmatch(text.lower())
+    return f"{int(found[1], 16):04x}:{found[2]}" if found else ""
+
+
+def told_of(device: dict[str, Any], gpus: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """What the driver tells of a device of the library: the GPU of its UUID, else the one at its PCI address."""
+    uuid, address = _digits(device.get("uuid", "")), _address(device.get("pci", ""))
+    by_uuid = next((gpu for gpu in gpus if uuid and _digits(gpu.get("uuid", "")) == uuid), None)
+    return by_uuid or next((gpu for gpu in gpus if address and _address(gpu.get("pci", "")) == address), None)
 
 
 def count_of(link: Link) -> int:
