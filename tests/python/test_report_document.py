@@ -146,28 +146,9 @@ def mutated(value, chosen):
     if isinstance(value, list) and value and chosen.random() < 0.9:
         index = chosen.randrange(len(value))
         return [*value[:index], mutated(value[index], chosen), *value[index + 1 :]]
-    return chosen.choice(
-        [
-            None,
-            "",
-            "<b>",
-            "\ud800",
-            -1,
-            0,
-            1.0,
-            1e-320,
-            1e18,
-            1e308,
-            True,
-            [],
-            [1],
-            {},
-            [{}],
-            "cuda:0",
-            "cuda:" + "9" * 5000,
-            2**70,
-        ]
-    )
+    numbers = [-1, 0, 1.0, 1e-320, 1e18, 1e308, 2**70, True]
+    texts = ["", "<b>", "\ud800", "cuda:0", "cuda:" + "9" * 5000]
+    return chosen.choice([None, [], [1], {}, [{}], *numbers, *texts])
 
 
 def test_what_is_accepted_can_be_used():

@@ -70,7 +70,7 @@ FAR, FEW = (
 
 
 def far_more(counts: dict[Any, float], each: float = 1) -> tuple[dict[Any, float], float]:
-    """Those of some links' errors that are far beyond the others' median, and the median of all. `each`: links that a count is of."""
+    """Those of some links' errors that are far beyond the others' median; the median of all. `each`: links of a count."""
     if len(counts) < 2:
         return {}, 0
     order = sorted(counts.values())

@@ -114,7 +114,7 @@ def links(graph: Graph) -> Table | None:
 
 
 def notes(graph: Graph) -> list[str]:
-    """What is to be said of NVLinks: that nobody told of them, those that are down somewhere, those with far more errors than others."""
+    """Of NVLinks: that nobody told of them, those that are down somewhere, those with far more errors than others."""
     said = [] if graph.nvlinks_known else ["NVLinks are not known: there was no NVML to tell of them"]
     for (one, other), some in graph.nvlinks().items():
         count = sum(not is_up(link) for link in some)
@@ -126,10 +126,10 @@ def notes(graph: Graph) -> list[str]:
             )
     links = [link for link in graph.links if link["kind"] == "nvlink"]
     far, median = far_more({number: link.get("errors", 0) for number, link in enumerate(links)})
-    for number, count in far.items():
+    for number, errors in far.items():
         end = f" to {links[number]['to']}" if "to" in links[number] else ""
         said.append(
-            f"NVLink {links[number].get('port', 0)} from {links[number]['from']}{end} has counted {count} errors, "
+            f"NVLink {links[number].get('port', 0)} from {links[number]['from']}{end} has counted {errors:.0f} errors, "
             f"in the median they have {median:g}"
         )
     return said

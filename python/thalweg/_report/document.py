@@ -93,7 +93,7 @@ def _finite(text: str) -> float:
 
 
 def _too_much(content: dict[str, Any]) -> str:
-    """What there is more of than any machine has, before anything looks at all of it; empty: nothing. Text has to be text, too."""
+    """What there is more of than any machine has, before anything looks at all of it; empty: nothing. Texts are, too."""
     topology = content.get("topology")
     parts = {
         "steps": (content.get("steps"), MOST_STEPS),

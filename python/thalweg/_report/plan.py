@@ -56,8 +56,8 @@ class Machine:
 
 
 def steps(machine: Machine, quick: bool) -> list[Step]:
-    """All that there is to measure here, in the order in which it is: first what gives each section something, so that nothing that
-    takes longer than predicted costs a whole section. `quick`: few sizes, no second of anything."""
+    """All that there is to measure here, in order: first what gives each section something, so that nothing which takes longer
+    than predicted costs a whole section. `quick`: few sizes, no second of anything."""
     latency, bandwidth = (LATENCY_QUICK, BANDWIDTH_QUICK) if quick else (LATENCY, BANDWIDTH)
     collective = COLLECTIVE_QUICK if quick else COLLECTIVE
     real = sum(device.startswith("cuda") for device in machine.devices)

@@ -185,7 +185,7 @@ def devices(document: Document) -> list[str]:
 
 def gpu_facts(document: Document, device: str) -> dict:
     """What the driver said of a device: by its UUID or PCI address, because CUDA may number devices in another order."""
-    known = next((d for d in document.get("info", {}).get("devices", []) if d["name"] == device), {})
+    known: dict = next((d for d in document.get("info", {}).get("devices", []) if d["name"] == device), {})
     gpus = document.get("gpus", [])
     if known.get("uuid") or known.get("pci"):
         return told_of(known, gpus) or {}

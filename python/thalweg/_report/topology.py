@@ -131,7 +131,7 @@ class Graph:
         return {end: functools.partial(way, end) for end in (start, *before)}
 
     def device(self, gpu: str) -> str:
-        """The library's name of a GPU: by its UUID, else by its PCI address (a MIG device's UUID is its own), else by its number."""
+        """The library's name of a GPU: by its UUID, else by its PCI address (MIG has UUIDs of its own), else by its number."""
         node = self.nodes[gpu]
         uuid, address = _digits(node.get("uuid", "")), _address(node.get("pci", ""))
         found = (self._uuids.get(uuid) if uuid else None) or (self._addresses.get(address) if address else None)
