@@ -77,7 +77,7 @@ def steps(machine: Machine, quick: bool) -> list[Step]:
         Step("pages", "pages", ("pages",), 3 + 0.7 * real, 11, 1),
         Step("overlap", "overlap", ("overlap", "--transport", "shm", "--size", "64K,1M" if quick else "64K,1M,8M"), 2, 24, 1),
         *_collectives(machine, collective, quick),
-        Step("collaborate", "collaborate", ("collaborate",), 6, 6, 1),
+        Step("collaborate", "collaborate", ("collaborate",), 7, 6, 1),
     ]
     return sorted(whole, key=lambda step: step.urgency)
 
