@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import pathlib
 import re
 import secrets
 import subprocess
@@ -335,7 +336,7 @@ def test_steps_of_two_devices_are_where_they_belong(tmp_path):
     runs = [
         one
         for one in read.slices
-        if one.name == "run" and not read.tracks[one.track].thread and "queue" in read.tracks[one.track].name
+        if one.name == "run" and not read.tracks[one.track].thread and ", plan " in read.tracks[one.track].name
     ]
     steps = [one for one in read.slices if one.category == "step"]
     triggers = [one for one in read.slices if one.name == "trigger"]
@@ -360,6 +361,15 @@ def test_steps_of_two_devices_are_where_they_belong(tmp_path):
     there = [one for one in steps if one.name == "take" and "emulated:1," in read.tracks[one.track].name]
     for sent, taken in zip(sorted(here, key=lambda one: one.begin), sorted(there, key=lambda one: one.begin), strict=True):
         assert sent.begin < taken.end + slack, "two devices' clocks do not agree"
+    program = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "timeline.py"
+    picture = tmp_path / "steps.png"
+    done = subprocess.run(
+        [sys.executable, program, *paths, "--picture", picture], capture_output=True, text=True, timeout=60, check=False
+    )
+    found = json.loads(done.stdout)
+    assert found["runs"] == [ROUNDS, ROUNDS] and found["steps"]["copy"]["count"] == 2 * ROUNDS, done.stdout
+    assert done.returncode == (1 if found["received_before_it_was_sent"] else 0), done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 PROGRAM = """
