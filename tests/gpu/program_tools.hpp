@@ -206,6 +206,8 @@ class Written {
            state,
            {abort_flag_of(state), pointer<device::Failure>(failure), pointer<device::u64>(abort), limit_ns},
            shape};
+    if (kept_runs != 0) run.times = site_.pinned(kept_runs * (steps.size() + 1) * sizeof(device::StepTime));
+    run.kept_runs = kept_runs;
     if (!fits_inline(steps.size(), numbers.size())) {
       Bytes placed(placed_bytes(steps, numbers, shape));
       place(steps, numbers, shape, placed.data());
@@ -254,6 +256,7 @@ class Written {
   std::vector<Step> steps;
   std::vector<uint32_t> numbers;
   ProgramRun run;
+  uint32_t kept_runs = 0;  // whose times are kept; a power of two, set before prepare()
   uint64_t failure = 0, abort = 0, state = 0;
 
  private:
