@@ -193,6 +193,25 @@ def test_topo_says_that_nvlinks_are_not_known(tmp_path):
     assert json.loads(topo("--json", machine=file))["nvlinks"] == "unknown"
 
 
+def test_topo_draws_nodes_that_share_a_cache(tmp_path):
+    """Sub-NUMA clusters."""
+    nodes = [
+        {"id": "machine"},
+        {"id": "package:0", "parent": "machine"},
+        {"id": "cache:0", "parent": "package:0", "memory": 1 << 25},
+    ]
+    for numa in range(2):
+        nodes.append({"id": f"numa:{numa}", "parent": "cache:0", "memory": 1 << 30})
+        nodes += [{"id": f"core:{n}", "parent": f"numa:{numa}", "processors": str(n)} for n in (2 * numa, 2 * numa + 1)]
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({"format": "thalweg topology 1", "name": "SNC", "source": "", "nodes": nodes, "links": []}))
+    said = topo("--svg", str(tmp_path / "m.svg"), machine=file)
+    assert "cache:0  32 MiB" in said and "numa:1  1 GiB" in said and "cores 2-3" in said
+    boxes = xml.etree.ElementTree.parse(tmp_path / "m.svg").getroot().iter(f"{SVG}rect")
+    assert [box.get("class") for box in boxes].count("core") == 4
+    assert {"cache:0", "32 MiB of cache", "numa:1"} <= set((tmp_path / "m.svg").read_text().replace("<", ">").split(">"))
+
+
 def test_names_are_cut_between_characters(tmp_path):
     def name(whole):
         for node in whole["nodes"]:

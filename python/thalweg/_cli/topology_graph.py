@@ -41,6 +41,17 @@ class Graph:
         """What a node contains, of these kinds if any are named."""
         return [child for child in self._children[node] if not kinds or kind_of(child) in kinds]
 
+    def inside(self, node: str) -> list[str]:
+        """What is drawn as a box of its own: packages, NUMA nodes, and caches that several NUMA nodes share."""
+        return [child for child in self.children(node, "package", "numa", "cache") if not self._is_leaf(child)]
+
+    def caches(self, node: str) -> list[str]:
+        """Those of cores."""
+        return [cache for cache in self.children(node, "cache") if self._is_leaf(cache)]
+
+    def _is_leaf(self, node: str) -> bool:
+        return kind_of(node) == "cache" and not self.children(node, "numa")
+
     def all(self, kind: str) -> list[str]:
         """The nodes of a kind."""
         return [node for node in self.nodes if kind_of(node) == kind]

@@ -88,7 +88,7 @@ class Drawing:
     def text(self) -> str:
         """Places everything."""
         graph, top = self.graph, 74.0
-        heads = graph.children("machine", "package", "numa") or ["machine"]
+        heads = graph.inside("machine") or ["machine"]
         cpu = max(self.cpu_height(head) for head in heads)
         self.pcie_top = top + cpu + 34
         self.device_top = self.pcie_top + (self.depth + 1) * 52 + 8
@@ -127,13 +127,13 @@ class Drawing:
         hanging = sum(self.width(child) for child in below) + GAP * max(0, len(below) - 1)
         if kind in ("bridge", "switch"):
             return max(hanging, DEVICE)
-        inside = self.graph.children(node, "package", "numa")
+        inside = self.graph.inside(node)
         nested = sum(self.width(child) for child in inside) + GAP * (len(inside) + 1)
         return max(hanging + (nested if inside else 0), 2 * GAP + self.cores_width(node), 190.0)
 
     def groups(self, node: str) -> list[tuple[str, list[str]]]:
         """Caches with their cores, and cores without one."""
-        found = [(cache, self.graph.children(cache, "core")) for cache in self.graph.children(node, "cache")]
+        found = [(cache, self.graph.children(cache, "core")) for cache in self.graph.caches(node)]
         loose = self.graph.children(node, "core")
         return [*found, ("", loose)] if loose else found
 
@@ -157,7 +157,7 @@ class Drawing:
 
     def cpu_height(self, node: str) -> float:
         """Of a package or NUMA node without what hangs on it."""
-        inside = [self.cpu_height(child) for child in self.graph.children(node, "package", "numa")]
+        inside = [self.cpu_height(child) for child in self.graph.inside(node)]
         return 44 + self.cores_height(node) + max(inside, default=0) + (GAP if inside else 0)
 
     # ---- boxes
@@ -175,10 +175,11 @@ class Drawing:
 
     def container(self, node: str, x: float, y: float, height: float) -> None:
         """A package or NUMA node, what it contains, and what hangs on it below."""
-        inside = self.graph.children(node, "package", "numa")
+        inside = self.graph.inside(node)
         kind = "numa" if kind_of(node) == "numa" else "package"
         memory = self.graph.nodes[node].get("memory")
-        lines = [("head", node)] + ([("small", f"{size(memory)} of memory")] if memory else [])
+        of = "cache" if kind_of(node) == "cache" else "memory"
+        lines = [("head", node)] + ([("small", f"{size(memory)} of {of}")] if memory else [])
         self.shape(node, Box(x, y, self.width(node), height), kind, lines)
         self.cores(node, x + GAP, y + 36)
         across = x + GAP

@@ -47,14 +47,14 @@ def grow(branch: Tree, graph: Graph, node: str) -> None:
     """The children of a node: cores as ranges, caches of one shape as one line."""
     for line in core_lines(graph, node):
         branch.add(line)
-    for child in graph.children(node, "package", "numa", *PCIE_KINDS):
+    for child in [*graph.inside(node), *graph.children(node, *PCIE_KINDS)]:
         grow(branch.add(label(graph, child)), graph, child)
 
 
 def core_lines(graph: Graph, node: str) -> list[Text]:
     """One for all caches of equal size and number of cores, one for cores without a cache."""
     shapes: dict[tuple[int, int], list[str]] = {}
-    for cache in graph.children(node, "cache"):
+    for cache in graph.caches(node):
         shape = (graph.nodes[cache].get("memory", 0), len(graph.children(cache, "core")))
         shapes.setdefault(shape, []).append(cache)
     lines = []
