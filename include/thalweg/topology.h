@@ -67,7 +67,7 @@ typedef struct tw_distance {
   uint32_t links_down; /* and those that are there and down */
   double bandwidth;    /* bytes per second in each direction, of the narrowest link; 0: not known */
   char path[512];      /* the nodes that are passed: "gpu:0 - switch:0 - gpu:1" */
-  char note[256];      /* what is down or narrower than it could be; empty: nothing */
+  char note[256];      /* what is down, narrower than it could be, or not known (NVLinks without NVML); empty: nothing */
 } tw_distance;
 #define TW_DISTANCE_INIT                             \
   {                                                  \
