@@ -66,7 +66,12 @@ def runs_of(lines: dict[str, list[Slice]]) -> list[Slice]:
 
 def step(run: Slice, name: str) -> Slice | None:
     """The run's first step of that kind."""
-    return next((one for one in run.within if one.name == name), None)
+    return next((one for one in all_within(run) if one.name == name), None)
+
+
+def all_within(run: Slice) -> list[Slice]:
+    """Steps may be within each other: a credit is given while a receive waits."""
+    return [one for inner in run.within for one in (inner, *all_within(inner))]
 
 
 def check(ranks: list[list[Slice]], outside: int) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def check(ranks: list[list[Slice]], outside: int) -> dict[str, Any]:
     for runs in ranks:
         overlap += sum(1 for a, b in zip(runs, runs[1:], strict=False) if b.begin < a.end)
         for run in runs:
-            for one in run.within:
+            for one in all_within(run):
                 kinds.setdefault(one.name, []).append((one.end - one.begin) / 1000)
     for pair in pairs:
         for here, there in (pair, pair[::-1]):
@@ -125,7 +130,7 @@ def draw(ranks: list[list[Slice]], out: pathlib.Path, shown: int) -> None:
         near = [run for run in runs if run.begin >= middle - 1000][:shown]
         end = max([end, *(run.end for run in near)])
         for run in near:
-            for one, height in ((run, 0.8), *((inner, 0.4) for inner in run.within)):
+            for one, height in ((run, 0.8), *((inner, 0.4) for inner in all_within(run))):
                 at, length = (one.begin - middle) / 1000, max(0.15, (one.end - one.begin) / 1000)
                 axes.barh(number, length, left=at, height=height, color=colours.get(one.name, "tab:purple"), edgecolor="none")
     axes.set_yticks(range(len(ranks)), [f"GPU {number}" for number in range(len(ranks))])
@@ -133,7 +138,7 @@ def draw(ranks: list[list[Slice]], out: pathlib.Path, shown: int) -> None:
     axes.set_xlim(-1, (end - middle) / 1000 + 1)
     axes.set_xlabel("µs")
     axes.set_title("Steps of plans by the GPUs' own clocks", loc="left")
-    used = {one.name for runs in ranks for run in runs for one in (run, *run.within)}
+    used = {one.name for runs in ranks for run in runs for one in (run, *all_within(run))}
     handles = [pyplot.Rectangle((0, 0), 1, 1, color=colours.get(name, "tab:purple")) for name in sorted(used)]
     axes.legend(handles, sorted(used), ncols=len(used), loc="upper right", frameon=False, bbox_to_anchor=(1, 1.25))
     figure.tight_layout()

@@ -104,7 +104,7 @@ bool PlanTimes::same_steps(const PlanProgram& program) const {
 }
 
 void PlanTimes::put_into(ProgramRun* run, size_t part) const {
-  if (!trace::on() || first_ + part >= rings_.size() || rings_[first_ + part] == nullptr) return;
+  if (first_ + part >= rings_.size() || rings_[first_ + part] == nullptr) return;
   run->times = rings_[first_ + part]->address;
   run->kept_runs = rings_[first_ + part]->kept_runs;
 }

@@ -9,6 +9,7 @@ import re
 import secrets
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ runner = typer_testing.CliRunner()
 
 
 def messages(endpoint, first):
-    """Each side sends ROUNDS of every size and receives the same; verified."""
+    """Each side sends ROUNDS of every size and receives the same; verified. The second one waits long enough to fall asleep first."""
+    if first:
+        time.sleep(0.1)
     for turn in range(ROUNDS):
         for size in SIZES:
             payload = bytes([turn + 1]) * size
@@ -165,7 +168,7 @@ def test_the_command_joins_and_sums(two_files, tmp_path):
 
 
 def test_a_file_that_breaks_off_is_read_up_to_there(two_files, tmp_path):
-    data = two_files[0].read_bytes()
+    data = two_files[1].read_bytes()  # of the one that sleeps early
     cut = tmp_path / "cut.pftrace"
     for length in (len(data) - 1, len(data) // 2, len(data) // 3 + 1):
         cut.write_bytes(data[:length])

@@ -158,8 +158,12 @@ def messages(timeline: Timeline) -> Summary:
 
 
 def longest_waits(timeline: Timeline) -> list[Summary]:
-    """Blocking calls that waited longest."""
-    waits = [one for one in timeline.slices if one.name == "wait" and timeline.tracks[one.track].thread]
+    """Blocking calls that waited longest: a sleep counts where it is not within a wait (Python's calls look for themselves)."""
+
+    def is_wait(one: Slice) -> bool:
+        return one.name == "wait" or (one.name == "sleep" and one.depth == 0)
+
+    waits = [one for one in timeline.slices if is_wait(one) and timeline.tracks[one.track].thread]
     waits.sort(key=lambda one: one.begin - one.end)
     start = min((begin for begin, _ in spans(timeline).values()), default=0)
     return [

@@ -68,7 +68,7 @@ class SpecialisedRun {
     run_ = own_block(m_, program_.guard, program_.state, program_.step_count, blocks_, block_);
     if (run_ == kRefused) return false;
     if (block_ == 0) begins(program_.step_count);
-    if (block_ == 0 && kind_.poll != Poll::none) begins(specialised_.poll_step);
+    if (block_ == 0 && polls_first()) begins(specialised_.poll_step);
     if (kind_.move == Move::send) sent_ = m_.load(&sender()->count);
     if (kind_.poll == Poll::take) taken_ = m_.load(&receiver()->taken);
     if (kind_.poll == Poll::take && specialised_.post_step != kNoStep) posted_ = m_.load(&receiver()->posted);
@@ -93,10 +93,9 @@ class SpecialisedRun {
     return credited_ ? Ready::yes : Ready::no;
   }
   THALWEG_DEVICE Ready before() {
-    const bool polls = kind_.poll != Poll::none && (kind_.move == Move::none || specialised_.behind != 0);
-    const Ready ready = polls ? poll() : Ready::yes;
+    const Ready ready = polls_first() ? poll() : Ready::yes;
     if (block_ != 0 || ready != Ready::yes) return ready;
-    if (polls) ends(specialised_.poll_step);
+    if (polls_first()) ends(specialised_.poll_step);
     note_moves(false);
     return ready;
   }
@@ -125,7 +124,6 @@ class SpecialisedRun {
   /// Behind a barrier. By one thread.
   THALWEG_DEVICE bool arrive(bool failed) {
     outcome_ = failed ? kFailed : 0;
-    if (block_ == 0 && !failed) note_moves(true);
     if (blocks_ == 1) return true;
     if (announces() || program_.times != nullptr) m_.fence();
     const u64 closed = m_.load(&program_.state->closed);
@@ -142,6 +140,10 @@ class SpecialisedRun {
   }
   /// By each of `lanes` threads of the last block. False, to the first: the run has failed.
   THALWEG_DEVICE bool announce(u32 lane, u32 lanes) {
+    if (lane == 0) {
+      note_moves(true);
+      if (kind_.poll != Poll::none && !polls_first()) begins(specialised_.poll_step);
+    }
     if (kind_.move == Move::list) {
       u32 i = specialised_.first_signal + lane;
       Signal signal = signal_of(i);  // under way together with the fence
@@ -163,7 +165,7 @@ class SpecialisedRun {
     return true;
   }
   THALWEG_DEVICE Ready after() {
-    if (kind_.poll == Poll::none || kind_.move == Move::none || specialised_.behind != 0) return Ready::yes;
+    if (kind_.poll == Poll::none || polls_first()) return Ready::yes;
     const Ready ready = poll();
     if (ready == Ready::yes) ends(specialised_.poll_step);
     return ready;
@@ -207,7 +209,7 @@ class SpecialisedRun {
     begins(step);
     ends(step);
   }
-  /// The first block's share of what all threads move.
+  /// What all threads move.
   THALWEG_DEVICE void note_moves(bool ended) const {
     if (program_.times == nullptr) return;
     const bool list = kind_.move == Move::list;
@@ -217,6 +219,10 @@ class SpecialisedRun {
       if (!list || steps_.step(i).kind == StepKind::copy) ended ? ends(i) : begins(i);
   }
 
+  /// The polled step comes ahead of the move.
+  THALWEG_DEVICE bool polls_first() const {
+    return kind_.poll != Poll::none && (kind_.move == Move::none || specialised_.behind != 0);
+  }
   THALWEG_DEVICE bool announces() const {
     return kind_.move == Move::send || kind_.move == Move::list ||
            (kind_.move != Move::none && move_step().signal.word != nullptr);
