@@ -30,7 +30,7 @@ runner = typer_testing.CliRunner()
 
 
 def messages(endpoint, first):
-    """Each side sends ROUNDS of every size and receives the same; verified. The second one waits long enough to fall asleep first."""
+    """Each side sends ROUNDS of every size and receives the same; verified. The second one falls asleep first."""
     if first:
         time.sleep(0.1)
     for turn in range(ROUNDS):
