@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kMostRate = 1e15;  // bytes per second
 
-std::string quoted(std::string_view text) { return '"' + printable(text.substr(0, 64)) + '"'; }
-
 }  // namespace
+
+std::string in_quotes(std::string_view text) { return '"' + printable(text.substr(0, 64)) + '"'; }
 
 Status TextPlace::refuse(size_t at, const std::string& what) const {
   const std::string_view before = text.substr(0, at);
@@ -25,7 +25,7 @@ Status TextPlace::refuse(size_t at, const std::string& what) const {
 
 Status Fields::refuse(std::string_view name, const std::string& what) const {
   const JsonValue* const found = find(name);
-  return place_.refuse(found == nullptr ? value_.at : found->at, quoted(name) + " " + what);
+  return place_.refuse(found == nullptr ? value_.at : found->at, in_quotes(name) + " " + what);
 }
 
 Status Fields::only(std::initializer_list<std::string_view> known) const {
@@ -34,7 +34,7 @@ Status Fields::only(std::initializer_list<std::string_view> known) const {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string all;
     for (const std::string_view one : known) all.append(all.empty() ? "" : ", ").append(one);
-    return place_.refuse(value.at, quoted(name) + " is not known here; what is: " + all);
+    return place_.refuse(value.at, in_quotes(name) + " is not known here; what is: " + all);
   }
   return TW_OK;
 }

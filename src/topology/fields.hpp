@@ -18,6 +18,9 @@ struct TextPlace {
   [[gnu::cold]] Status refuse(size_t at, const std::string& what) const;
 };
 
+/// As messages show what is in a text; cut short where it is long. (std::quoted would be found beside a function of that name.)
+std::string in_quotes(std::string_view text);
+
 class Fields {
  public:
   Fields(const JsonValue& value, const TextPlace& place) : value_(value), place_(place) {}

@@ -43,8 +43,6 @@ unsigned parents_of(Kind kind) {
   return kOf[static_cast<size_t>(kind)];
 }
 
-std::string quoted(std::string_view text) { return '"' + printable(text.substr(0, 64)) + '"'; }
-
 class FormatReader {
  public:
   FormatReader(std::string_view text, const std::string& file) : place_{printable(file), text} {}
@@ -83,7 +81,7 @@ class FormatReader {
     const JsonValue* const list = root.find(name);
     if (list == nullptr) return TW_OK;
     if (list->kind != JsonValue::Kind::list || list->list.size() > most)
-      return place_.refuse(list->at, quoted(name) + " needs a list of at most " + std::to_string(most));
+      return place_.refuse(list->at, in_quotes(name) + " needs a list of at most " + std::to_string(most));
     for (const JsonValue& one : list->list)
       if (Status s = (this->*read)(one); is_error(s)) return s;
     return TW_OK;
@@ -124,11 +122,11 @@ class FormatReader {
     const std::string kind = id->substr(0, id->find(':'));
     for (size_t i = 1; i < kNodeKinds && !graph_.nodes.empty(); ++i) {
       if (kind != name_of(static_cast<Kind>(i))) continue;
-      return fields.refuse("id", "is " + quoted(*id) + "; kinds are numbered in order, so the next is " +
-                                     quoted(kind + ":" + std::to_string(count_[i])));
+      return fields.refuse("id", "is " + in_quotes(*id) + "; kinds are numbered in order, so the next is " +
+                                     in_quotes(kind + ":" + std::to_string(count_[i])));
     }
     return fields.refuse("id",
-                         "is " + quoted(*id) +
+                         "is " + in_quotes(*id) +
                              "; the first node is \"machine\", others are package, numa, cache, core, bridge, switch, gpu, "
                              "nic, nvswitch with a number: \"gpu:0\"");
   }
@@ -141,13 +139,14 @@ class FormatReader {
     if (Status s = fields.text("parent", 32, &id); is_error(s)) return s;
     const auto found = ids_.find(id);
     if (found == ids_.end())
-      return fields.refuse("parent", "is " + quoted(id) + ", which no node before this one has; parents stand before children");
+      return fields.refuse("parent",
+                           "is " + in_quotes(id) + ", which no node before this one has; parents stand before children");
     node->parent = found->second;
     const Kind kind = graph_.nodes[node->parent].kind;
     if (node->kind == Kind::pcie_switch && switches_above(node->parent) >= kMostSwitches)
       return fields.refuse("parent", "is below " + std::to_string(kMostSwitches) + " switches already, the most there may be");
     if ((parents_of(node->kind) & bit(kind)) != 0 && !nested(node->parent, node->kind)) return TW_OK;
-    return fields.refuse("parent", std::string("of a ") + name_of(node->kind) + " cannot be " + quoted(id));
+    return fields.refuse("parent", std::string("of a ") + name_of(node->kind) + " cannot be " + in_quotes(id));
   }
 
   /// Is there one of that kind around it already? Packages and NUMA nodes may contain each other, but once. Switches are nested.
@@ -180,7 +179,7 @@ class FormatReader {
     if ((node->kind == Kind::core) == list.empty())
       return fields.refuse("processors", "is needed of each core, and of nothing else: \"0,56\" and its like");
     if (!parse_list(list, &node->processors))
-      return fields.refuse("processors", "is " + quoted(list) + "; write ascending numbers below 1024: \"0-3,8\"");
+      return fields.refuse("processors", "is " + in_quotes(list) + "; write ascending numbers below 1024: \"0-3,8\"");
     for (const unsigned processor : node->processors) {
       if (taken_[processor])
         return fields.refuse("processors", "has " + std::to_string(processor) + ", which another core has");
@@ -225,7 +224,7 @@ class FormatReader {
     std::string id;
     if (Status s = fields.text(name, 32, &id); is_error(s)) return s;
     const auto found = ids_.find(id);
-    if (found == ids_.end()) return fields.refuse(name, "of a link is " + quoted(id) + ", which no node has");
+    if (found == ids_.end()) return fields.refuse(name, "of a link is " + in_quotes(id) + ", which no node has");
     *out = found->second;
     return TW_OK;
   }

@@ -12,8 +12,8 @@ namespace {
 std::string key(const Figure& f) { return f.unit.empty() ? f.name : f.name + (f.unit == "%" ? "_percent" : "_" + f.unit); }
 
 void print_json(const Result& r) {
-  std::printf("{\"test\": %s, \"transport\": %s, \"size\": %zu, \"iterations\": %llu", quoted(r.test).c_str(),
-              quoted(r.transport).c_str(), r.size, static_cast<unsigned long long>(r.iterations));
+  std::printf("{\"test\": %s, \"transport\": %s, \"size\": %zu, \"iterations\": %llu", in_quotes(r.test).c_str(),
+              in_quotes(r.transport).c_str(), r.size, static_cast<unsigned long long>(r.iterations));
   if (!r.latency_us.empty()) {
     std::printf(", \"latency_us\": {\"min\": %.6g, \"p50\": %.6g, \"p90\": %.6g, \"p99\": %.6g, \"max\": %.6g}",
                 percentile(r.latency_us, 0), percentile(r.latency_us, 50), percentile(r.latency_us, 90),
@@ -21,13 +21,13 @@ void print_json(const Result& r) {
   }
   std::printf(
       ", \"bandwidth_GBps\": %.6g, \"rate_Mps\": %.6g, \"verified\": %s, \"fresh\": %s, \"route\": %s, \"memory\": [%s, %s]",
-      r.bandwidth, r.rate, r.verified ? "true" : "false", r.fresh ? "true" : "false", quoted(r.route).c_str(),
-      quoted(r.memory[0]).c_str(), quoted(r.memory[1]).c_str());
-  if (!r.trigger.empty()) std::printf(", \"trigger\": %s", quoted(r.trigger).c_str());
+      r.bandwidth, r.rate, r.verified ? "true" : "false", r.fresh ? "true" : "false", in_quotes(r.route).c_str(),
+      in_quotes(r.memory[0]).c_str(), in_quotes(r.memory[1]).c_str());
+  if (!r.trigger.empty()) std::printf(", \"trigger\": %s", in_quotes(r.trigger).c_str());
   if (!r.figures.empty()) {
     std::printf(", \"figures\": {");
     for (const Figure& f : r.figures)
-      std::printf("%s%s: %.6g", &f == &r.figures[0] ? "" : ", ", quoted(key(f)).c_str(), f.value);
+      std::printf("%s%s: %.6g", &f == &r.figures[0] ? "" : ", ", in_quotes(key(f)).c_str(), f.value);
     std::printf("}");
   }
   std::printf("}\n");
@@ -46,7 +46,7 @@ void print_csv(const Result& r) {
 
 }  // namespace
 
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';

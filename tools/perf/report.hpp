@@ -32,7 +32,7 @@ struct Result {
 
 double percentile(std::vector<double> samples, double p);
 std::string human_size(size_t bytes);
-std::string quoted(const std::string& text);  // as JSON has it
+std::string in_quotes(const std::string& text);  // as JSON has it
 void print_header(Format format, const std::string& what);
 void print(Format format, const Result& result);
 

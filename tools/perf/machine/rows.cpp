@@ -76,16 +76,16 @@ Row& Row::unavailable(const std::string& why) {
 }
 
 void Row::print_json() const {
-  std::string line = "{\"test\": " + quoted(test_);
+  std::string line = "{\"test\": " + in_quotes(test_);
   for (const Field& f : fields_) {
-    line += ", " + quoted(f.name) + ": ";
-    if (f.kind == Kind::text) line += quoted(f.text);
+    line += ", " + in_quotes(f.name) + ": ";
+    if (f.kind == Kind::text) line += in_quotes(f.text);
     if (f.kind == Kind::number || f.kind == Kind::size) line += std::to_string(f.number);
     if (f.kind == Kind::flag) line += f.text;
     if (f.kind == Kind::value) line += std::isfinite(f.value) ? number("%.6g", f.value) : "null";  // JSON has no infinity
   }
   if (verified_ >= 0) line += std::string(", \"verified\": ") + (verified_ != 0 ? "true" : "false");
-  if (!why_.empty()) line += ", \"unavailable\": " + quoted(why_);
+  if (!why_.empty()) line += ", \"unavailable\": " + in_quotes(why_);
   std::printf("%s}\n", line.c_str());
 }
 
