@@ -116,7 +116,10 @@ struct Prepared {
                       static_cast<uint32_t>(steps.size()),
                       after.data(),
                       reinterpret_cast<device::ProgramState*>(state.data()),
-                      {}};
+                      {},
+                      nullptr,
+                      nullptr,
+                      0};
     common.program.guard = {&common.program.state->abort_flag, &failure, nullptr, 1'000'000'000};
     common.blocks = 1;
     common.item = 4096;
