@@ -187,7 +187,9 @@ tw_context::~tw_context() {
   if (live != nullptr) live->close();
   if (setup != nullptr) setup->close();
   loop.stop();
+  const std::string why = last_error();         // of what failed, and ends the context
   if (!born.forked()) (void)trace::stop(this);  // where it has begun one
+  set_last_error(why);
   await_releases(5 * kSecond);
 }
 
