@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace conformance {
 
@@ -42,9 +43,12 @@ bool Routes::known() const {
 }
 
 Routes::Counts Routes::counted() const {
-  char text[4096];
-  size_t length = sizeof text;
-  must(tw_context_counters(side_.context, text, &length), "tw_context_counters");
+  size_t length = 0;
+  must(tw_context_counters(side_.context, nullptr, &length), "tw_context_counters");
+  std::vector<char> room(length + 4096);  // it may have grown meanwhile
+  length = room.size();
+  must(tw_context_counters(side_.context, room.data(), &length), "tw_context_counters");
+  const char* const text = room.data();
   Counts counts{};
   for (size_t i = 0; i < kWays; ++i) {
     const std::string mark = "\"" + std::string(kNames[i]) + "\": {\"operations\": ";

@@ -22,7 +22,7 @@ class PlanCounts : public Pair {
     }
   };
   static Count count(tw_context* context, const char* way) {
-    char text[4096];
+    char text[1 << 16];
     size_t size = sizeof text;
     EXPECT_EQ(tw_context_counters(context, text, &size), TW_OK);
     const char* const at = std::strstr(text, (std::string("\"") + way + "\": {").c_str());
