@@ -112,14 +112,10 @@ struct Prepared {
   explicit Prepared(std::vector<device::Step> list, std::vector<uint32_t> numbers = {})
       : steps(std::move(list)), after(std::move(numbers)), state(state_bytes(steps.size()) / 8) {
     after.resize(std::max<size_t>(after.size(), 1));
-    common.program = {steps.data(),
-                      static_cast<uint32_t>(steps.size()),
-                      after.data(),
-                      reinterpret_cast<device::ProgramState*>(state.data()),
-                      {},
-                      nullptr,
-                      nullptr,
-                      0};
+    common.program = {steps.data(), static_cast<uint32_t>(steps.size()),
+                      after.data(), reinterpret_cast<device::ProgramState*>(state.data()),
+                      {},           nullptr,
+                      nullptr,      0};
     common.program.guard = {&common.program.state->abort_flag, &failure, nullptr, 1'000'000'000};
     common.blocks = 1;
     common.item = 4096;
