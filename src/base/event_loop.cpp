@@ -9,7 +9,6 @@
 #include "base/event_loop.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@
 
 #include "base/clock.hpp"
 #include "base/platform/fork.hpp"
+#include "base/platform/signals.hpp"
 #include "base/unique_fd.hpp"
 
 namespace thalweg::impl {
@@ -186,11 +186,7 @@ Status EventLoop::start() {
   if (s.thread.joinable()) return fail(TW_ERR_INVALID, "the service thread was started before");
   s.running = true;
   s.stopping = false;
-  // The service thread takes no signals: they are the program's.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status = TW_OK;
+  const SignalsBlocked blocked;
   try {
     s.thread = std::thread([&s] {
       s.thread_id.store(std::this_thread::get_id());
@@ -199,10 +195,9 @@ Status EventLoop::start() {
     });
   } catch (const std::system_error& error) {
     s.running = false;
-    status = fail(TW_ERR_LIMIT, "no thread for the service loop: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
+    return fail(TW_ERR_LIMIT, "no thread for the service loop: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return TW_OK;
 }
 
 void EventLoop::stop() {

@@ -10,7 +10,9 @@
 
 #include "base/cache_counts.hpp"
 #include "base/clock.hpp"
+#include "base/hex.hpp"
 #include "base/json.hpp"
+#include "base/platform/process.hpp"
 #include "core/context.hpp"
 #include "core/setup.hpp"
 #include "core/worker.hpp"
@@ -19,12 +21,6 @@
 
 namespace thalweg::impl {
 namespace {
-
-std::string hex(uint64_t value) {
-  char text[20];
-  snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 void add_pair(Json& json, const char* name, const char* first, uint64_t a, const char* second, uint64_t b) {
   json.open(name, '{');
@@ -53,9 +49,9 @@ void add_counts(Json& json, const EndpointCounts& counts) {
 void add_endpoint(Json& json, const EndpointCounts& endpoint) {
   json.open(nullptr, '{');
   json.add("id", endpoint.id);
-  json.add("peer", hex(endpoint.peer.worker));
+  json.add("peer", hex16(endpoint.peer.worker));
   json.add("pid", static_cast<uint64_t>(endpoint.peer.pid));
-  json.add("host", hex(endpoint.peer.host));
+  json.add("host", hex16(endpoint.peer.host));
   json.add("transport", endpoint.transport);
   json.add("state", endpoint.state == TW_OK            ? "connected"
                     : endpoint.state == TW_IN_PROGRESS ? "connecting"
@@ -71,7 +67,7 @@ uint64_t bytes_of(const EndpointCounts& counts) {
 void add_worker(Json& json, const tw_worker& worker, std::vector<EndpointCounts> endpoints, EndpointCounts sum) {
   const Engine::Held held = worker.engine->held();
   json.open(nullptr, '{');
-  json.add("id", hex(worker.id));
+  json.add("id", hex16(worker.id));
   json.add("posted", held.posted);
   json.add("unexpected", held.unexpected);
   json.add("endpoints", static_cast<uint64_t>(endpoints.size()));
@@ -120,13 +116,6 @@ void add_all(Json& json, tw_context& context) {
   add_pair(json, "traced", "events", traced.events, "dropped", traced.dropped);
 }
 
-std::string program_name() {
-  char path[4096];
-  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
-  const std::string all(path, n > 0 ? static_cast<size_t>(n) : 0);
-  return all.substr(all.rfind('/') + 1);
-}
-
 }  // namespace
 
 std::string counters_json(tw_context& context) {
@@ -148,7 +137,7 @@ std::string live_json(tw_context& context) {
   json.add("context", context.setup->name());
   json.add("ranks", uint64_t{context.ranks.load(std::memory_order_relaxed)});  // 0: it is no rank of a world
   json.add("rank", uint64_t{context.rank.load(std::memory_order_relaxed)});
-  json.add("host", hex(context.host));
+  json.add("host", hex16(context.host));
   json.add("time_ns", monotonic_ns());
   json.open("counters", '{');
   add_all(json, context);

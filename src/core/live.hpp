@@ -31,7 +31,6 @@ class Live {
   Status open();
   /// Ends everything; waits. Before the service thread stops.
   void close();
-  size_t clients() const { return clients_.size(); }  // service thread
 
  private:
   struct Client {

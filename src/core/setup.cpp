@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/hex.hpp"
 #include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/platform/process.hpp"
@@ -42,9 +43,7 @@ Setup::~Setup() = default;
 
 Status Setup::open() {
   token_ = random_id();
-  char name[20];
-  snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(token_));
-  name_ = name;
+  name_ = hex16(token_);
   const bool network = context_.usable(&TransportTraits::over_network) != nullptr;
   if (context_.usable(&TransportTraits::passes_descriptors) != nullptr) {
     const Status status = open_unix();
@@ -65,11 +64,7 @@ std::vector<const tw_worker*> Setup::workers() const {
   return all;
 }
 
-std::string Setup::socket_path(uint64_t token) const {
-  char name[32];
-  snprintf(name, sizeof name, "/%016llx.sock", static_cast<unsigned long long>(token));
-  return context_.settings.socket_dir + name;
-}
+std::string Setup::socket_path(uint64_t token) const { return context_.settings.socket_dir + "/" + hex16(token) + ".sock"; }
 
 bool Setup::unix_candidate(uint64_t token, SocketAddress* out) const {
   return token != 0 && !is_error(unix_address(socket_path(token), out));

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/hex.hpp"
+
 namespace thalweg::impl::trace {
 namespace {
 
@@ -41,9 +43,7 @@ void Packets::annotate(const char* name, uint64_t value) {
 }
 
 void Packets::annotate_hex(const char* name, uint64_t value) {
-  char text[16];
-  for (int i = 0; i < 16; ++i) text[i] = "0123456789abcdef"[value >> (60 - 4 * i) & 15];
-  note_.clear().text(kString, {text, sizeof text});
+  note_.clear().text(kString, hex16(value));
   note_.text(kAnnotationName, name);
   body_.message(kAnnotation, note_);
 }

@@ -30,9 +30,7 @@ class Packets {
   /// The lines, described before their first packet.
   uint64_t thread_track(int thread, const std::string& name, std::string* out);
   uint64_t named_track(uint64_t number, const std::string& name, std::string* out);
-  uint64_t process_track() const { return process_; }
   void note(const char* what, uint64_t value, uint64_t ns, std::string* out);
-  size_t open_activities() const { return open_.size(); }
 
  private:
   uint64_t uuid(uint64_t kind, uint64_t number) const;

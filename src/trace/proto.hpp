@@ -23,7 +23,6 @@ class Proto {
     key(field, kFixed64);
     for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i));
   }
-  const std::string& bytes() const { return bytes_; }
   /// Its memory stays, for the next message.
   Proto& clear() {
     bytes_.clear();

@@ -8,7 +8,6 @@
 #include "trace/session.hpp"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/platform/process.hpp"
+#include "base/platform/signals.hpp"
 
 namespace thalweg::impl::trace {
 namespace {
@@ -37,12 +37,9 @@ uint64_t boot_ns() {
   return uint64_t(now.tv_sec) * kSecond + uint64_t(now.tv_nsec);
 }
 
-std::string program_name() {
-  char path[4096];
-  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
-  if (n <= 0) return "thalweg";
-  const std::string all(path, static_cast<size_t>(n));
-  return all.substr(all.rfind('/') + 1);
+std::string own_name() {
+  const std::string program = program_name();
+  return program.empty() ? "thalweg" : program;
 }
 
 }  // namespace
@@ -60,7 +57,7 @@ Session::Session(UniqueFd file, std::string path, const void* owner)
       owner_(owner),
       packets_(process_incarnation(), getpid()),
       host_(cpu_ticks_per_second(), 1e9 / double(cpu_ticks_per_second())) {
-  process_ = program_name();
+  process_ = own_name();
   for (const auto& ring : rings()) ring->drain([](const Event&) {});  // of an earlier timeline
   take_sources([](const Event&) {});
   const Recorded before = recorded();
@@ -70,19 +67,14 @@ Session::Session(UniqueFd file, std::string path, const void* owner)
 }
 
 Status Session::begin() {
-  // It takes no signals: they are the program's.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status = TW_OK;
+  const SignalsBlocked blocked;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
     ended_ = true;
-    status = fail(TW_ERR_LIMIT, "no thread for the timeline: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
+    return fail(TW_ERR_LIMIT, "no thread for the timeline: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return TW_OK;
 }
 
 Session::~Session() {
@@ -108,7 +100,7 @@ Status Session::stop() {
 
 void Session::call_process(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  process_ = program_name() + ", " + name;
+  process_ = own_name() + ", " + name;
 }
 
 void Session::run() {

@@ -91,7 +91,7 @@ std::string expand(const std::string& path) {
   return out;
 }
 
-/// Whoever began it: what was recorded is in the file.
+/// Also of a timeline that a context began: what was recorded is in the file.
 void stop_at_exit() {
   std::unique_ptr<Session> session;
   {

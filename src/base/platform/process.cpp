@@ -75,6 +75,13 @@ uint64_t process_incarnation() {
   return state_of_process<Drawn>().id;
 }
 
+std::string program_name() {
+  char path[4096];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  const std::string all(path, n > 0 ? static_cast<size_t>(n) : 0);
+  return all.substr(all.rfind('/') + 1);
+}
+
 Status open_pidfd(pid_t pid, UniqueFd* out) {
   const int fd = int(syscall(SYS_pidfd_open, pid, 0));
   if (fd >= 0) {

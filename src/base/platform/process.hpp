@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 
 #include "base/status.hpp"
 #include "base/unique_fd.hpp"
@@ -15,6 +16,9 @@ uint64_t host_id();
 
 /// Random per process start and per fork. Never 0.
 uint64_t process_incarnation();
+
+/// The file name of this process's program: "python3.11". Empty where the kernel does not tell.
+std::string program_name();
 
 /// Fresh random bits from the kernel. Never 0.
 uint64_t random_id();
