@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kThreads = 512;               // of a block, at most
 constexpr uint64_t kFewThreads = 128;            // of LL, as long as there are blocks for more
-constexpr uint64_t kMagic = 0x7468616c64657633;  // of this form of the messages
+constexpr uint64_t kMagic = 0x7468616c64657634;  // of this form of the messages
 constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
 constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
 constexpr uint64_t kManyBytes = 8u << 20;        // for fewer, no more than kUnitBlocks
@@ -29,6 +29,7 @@ struct AreaOffer {
   uint64_t magic = kMagic;
   int32_t status = TW_OK;
   uint32_t blocks = 0, measures = 0;
+  Uuid device{};
   AreaCosts costs;
 };
 
@@ -65,7 +66,17 @@ double moved(AreaLine line, uint64_t bytes, double ranks) {
   return static_cast<double>(bytes) * (is_sliced(line) ? 2 * (ranks - 1) / ranks : ranks - 1);
 }
 
-uint32_t blocks_of(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
+/// Blocks of a rank's kernel. Kernels of ranks wait for each other, so those of one device have to find room there together.
+uint32_t blocks_of(const std::vector<AreaOffer>& all) {
+  uint32_t blocks = device::kExchangeBlocks;
+  for (const AreaOffer& one : all) {
+    const auto sharing = std::ranges::count(all, one.device, &AreaOffer::device);
+    blocks = std::min(blocks, one.blocks / static_cast<uint32_t>(sharing));
+  }
+  return std::bit_floor(std::max(blocks, 1u));
+}
+
+uint32_t offered_blocks(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
 
 /// A stream's wrapper, and a plan's own queue, may end unnoticed.
 bool stays_known(const tw_queue* queue) { return queue != nullptr && !queue->of_stream; }
@@ -127,14 +138,15 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
     return Status{TW_OK};
   };
   const bool can = by.device() != nullptr && group.size > 1 && group.size <= device::kMostExchangers;
-  mine.blocks = can ? blocks_of(by) : 0;
+  if (can) {
+    mine.blocks = offered_blocks(by);
+    mine.device = by.device()->uuid();
+  }
   mine.measures = measures ? 1 : 0;
   const Status able = can ? Status{TW_OK} : impl::fail(TW_ERR_UNSUPPORTED, "on %s", by.name().c_str());
   if (Status s = meet(able, " calls on a queue of the host, or is one of more than 64"); is_error(s) || !well) return s;
-  uint32_t blocks = mine.blocks;
-  for (const AreaOffer& one : all) blocks = std::min(blocks, std::clamp(one.blocks, 1u, device::kExchangeBlocks));
   auto area = std::make_shared<DeviceArea>(group, by, std::move(order));
-  const Status made = area->make(std::bit_floor(blocks));
+  const Status made = area->make(blocks_of(all));
   if (Status s = meet(made, "'s device does not reach the memory of all others"); is_error(s) || !well) return s;
   if (std::ranges::all_of(all, [](const AreaOffer& one) { return one.measures == 1; })) {
     const Status measured = area->measure(&mine.costs);

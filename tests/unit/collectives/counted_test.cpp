@@ -178,11 +178,7 @@ void run_well(tw_status status, OwnQueue& queue) {
   ASSERT_EQ(tw_queue_check(queue), TW_OK) << tw_last_error();
 }
 
-class CountedRanks : public testing::TestWithParam<uint32_t> {
-  void SetUp() override {
-    if (!kernels_fit(GetParam())) GTEST_SKIP() << "too few devices for so many ranks";
-  }
-};
+class CountedRanks : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CountedRanks, testing::Values(2, 3, 5, 8));
 
 /// Both ways, of one case: each round has other counts.
@@ -280,7 +276,7 @@ TEST_P(CountedRanks, BetweenOtherCollectives) {
   run_group(GetParam(), [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     JobCase j;
-    j.count = 9'001;
+    j.count = 8'001;  // 32 KiB: LL's room where four ranks share an emulated device
     j.place = place.c_str();
     Jobs jobs(rank, j);
     jobs.add_allreduce();

@@ -49,6 +49,26 @@ TEST_P(Kernels, BySimple) { run_all(GetParam(), "simple", kLonger, SIZE_MAX); }
 TEST_P(Kernels, OfSeveralLengths) { run_all(GetParam(), "simple", kLonger, SIZE_MAX, Blocks::several_lengths); }
 TEST_P(Kernels, ByTheOneThatIsChosen) { run_all(GetParam(), nullptr, kLonger, SIZE_MAX); }
 
+/// Kernels of one device's ranks have to find room there together: more ranks have fewer blocks each, and so less room for LL.
+TEST(KernelsOfOneDevice, ShareItsBlocks) {
+  if (std::getenv("THALWEG_TEST_PLACES") != nullptr) GTEST_SKIP() << "the room is the emulated devices'";
+  constexpr size_t kBytes = 40 << 10;  // a block has 16 KiB, a device 8 blocks
+  for (const uint32_t ranks : {2u, 4u, 6u}) {
+    run_group(ranks, [&](GroupRank& rank) {
+      const std::string place = place_of(rank, true);
+      OwnQueue queue(rank, place);
+      Room buffer(rank.rank.context, place.c_str(), kBytes);
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = "ll";
+      const tw_status status =
+          tw_allreduce_on(queue, rank.group, TW_IN_PLACE, buffer.data(), kBytes, TW_TYPE_UINT8, TW_REDUCE_MAX, &options);
+      EXPECT_EQ(status, ranks == 6 ? TW_ERR_UNSUPPORTED : TW_OK) << tw_last_error();
+      queue.synchronize();
+      rank.rank.barrier();
+    });
+  }
+}
+
 /// More pieces than slots, in each block of threads.
 TEST(KernelsLong, OfManyPieces) {
   const uint64_t seed = fresh_seed();

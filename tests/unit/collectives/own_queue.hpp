@@ -24,14 +24,6 @@ inline std::string place_of(const GroupRank& rank, bool device) {
   return places[rank.rank.number % places.size()];
 }
 
-/// Do so many ranks' kernels of 128 blocks of 512 threads find room together on real devices? Two on each.
-inline bool kernels_fit(uint32_t ranks) {
-  const char* const given = std::getenv("THALWEG_TEST_PLACES");
-  std::istringstream names(given != nullptr ? given : "");
-  const auto places = std::distance(std::istream_iterator<std::string>(names), {});
-  return given == nullptr || ranks <= 2 * places;
-}
-
 /// A plan of the rank's, which ends with it.
 class OwnPlan {
  public:
