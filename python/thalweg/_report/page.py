@@ -10,13 +10,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from . import findings, parts, quantities, units
+from . import findings, parts, quantities, rule, units
 from .document import Document
 from .sections import BY_NAME, SECTIONS, Section, section
 from .topology import Graph, NoTopology
 
 FEW = 60  # rows of numbers that a section without drawings shows at once
-SEVERITIES = {findings.FAULT: "Fault", findings.WARNING: "Warning", findings.NOTE: "Note"}
+SEVERITIES = {rule.FAULT: "Fault", rule.WARNING: "Warning", rule.NOTE: "Note"}
 
 
 @functools.cache
@@ -110,5 +110,5 @@ def page(document: Document) -> str:
         facts=facts(document),
         findings=findings.find(document),
         sections=_sections(document),
-        thresholds=findings.THRESHOLDS,
+        thresholds=rule.THRESHOLDS,
     )

@@ -10,7 +10,7 @@ from thalweg._cli.topology_graph import far_more
 
 from . import readings
 from .document import Document
-from .findings import FAULT, NOTE, WARNING, Finding, Rule, threshold
+from .rule import FAULT, NOTE, WARNING, Finding, Rule, threshold
 from .topology import Graph, between_sockets, count_of, is_down, kind_of
 from .units import number, part_of, rate
 

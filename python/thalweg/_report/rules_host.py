@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from . import readings
 from .document import Document
-from .findings import FAULT, WARNING, Finding, Rule, threshold
+from .rule import FAULT, WARNING, Finding, Rule, threshold
 from .rules_run import is_disturbed
 from .units import human_size, part_of, rate, time, times
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from . import readings
 from .document import Document
-from .findings import FAULT, NOTE, WARNING, Finding, Rule, threshold
+from .rule import FAULT, NOTE, WARNING, Finding, Rule, threshold
 from .units import number, share, time
 
 
