@@ -43,12 +43,11 @@ Status CarriedSteps::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, boo
 
 /// One run of a proxied step, or of a piece of it: its record, with this run's buffer and value, between the proxies' workers. The last
 /// piece, which the program rings for behind all others, has the signal.
-Status CarriedSteps::post(size_t index, uint32_t piece, const Completion& completion) {
+Status CarriedSteps::post(size_t index, uint32_t piece, OpDesc op, const Completion& completion) {
   const Resolved& how = resolved_[index];
   const Proxied& self = *how.steps[piece];
   const PlanPieces::Range range = pieces_.range(index, piece);
   tw_endpoint* const endpoint = how.peer->endpoint;
-  OpDesc op = list_[index].op;
   op.peer = endpoint->peer ? &*endpoint->peer : nullptr;
   op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only after `done`
   (op.verb == Verb::atomic ? op.operand : op.signal_value) = *self.value;
@@ -107,7 +106,10 @@ void CarriedSteps::make_piece(size_t index, uint32_t piece, uint64_t* words) {
     const Status state = tw_endpoint_state(resolved_[index].peer->endpoint);
     failure_.fail_step(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
   };
-  made->post = [this, index, piece](const Completion& completion) { return post(index, piece, completion); };
+  // The list's own record may get the next run's value while this one is carried.
+  made->post = [this, index, piece, op = list_[index].op](const Completion& completion) {
+    return post(index, piece, op, completion);
+  };
   resolved_[index].steps.push_back(std::move(made));
   if (carried_ == nullptr) carried_ = std::make_shared<Carried>(proxy_);
   carried_->steps.push_back(resolved_[index].steps.back().get());

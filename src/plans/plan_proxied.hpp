@@ -40,7 +40,7 @@ class CarriedSteps {
  private:
   Status make_step(size_t index);
   void make_piece(size_t index, uint32_t piece, uint64_t* words);
-  Status post(size_t index, uint32_t piece, const Completion& completion);
+  Status post(size_t index, uint32_t piece, OpDesc op, const Completion& completion);
   static Status import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out);
 
   Proxy& proxy_;
