@@ -2,13 +2,9 @@
 #include "groups/addressed_peers.hpp"
 
 #include "core/c_checks.hpp"
+#include "core/farewell.hpp"
 
 namespace thalweg::impl {
-namespace {
-
-constexpr uint64_t kFarewell = 2 * kSecond;  // a peer that computes and does not progress is not waited for any longer
-
-}  // namespace
 
 Status AddressedPeers::make(tw_worker& worker, std::vector<std::string> addresses, uint64_t timeout_ns,
                             std::shared_ptr<Peers>* out) {
@@ -23,20 +19,7 @@ Status AddressedPeers::make(tw_worker& worker, std::vector<std::string> addresse
 }
 
 AddressedPeers::~AddressedPeers() {
-  if (worker_.born.forked()) return;
-  std::vector<tw_request> closing;
-  for (tw_endpoint* endpoint : endpoints_) {
-    if (endpoint == nullptr) continue;
-    tw_request request = TW_REQUEST_NONE;
-    const uint32_t how = is_error(tw_endpoint_state(endpoint)) ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL;
-    if (tw_endpoint_close(endpoint, how, &request) == TW_IN_PROGRESS) closing.push_back(request);
-  }
-  (void)worker_.wait_until(
-      [&] {
-        std::erase_if(closing, [](tw_request request) { return tw_request_test(request) != TW_IN_PROGRESS; });
-        return closing.empty();
-      },
-      kFarewell);
+  if (!worker_.born.forked()) close_all(worker_, endpoints_);
 }
 
 Status AddressedPeers::endpoint(uint32_t rank, tw_endpoint** out) {

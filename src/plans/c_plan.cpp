@@ -56,6 +56,7 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   if (plan->prepared()) {
     if (Status s = plan->at_rest(); is_error(s)) return s;
   }
+  tw_queue::forget(*plan);  // other threads may ask queues how their plans are
   if (Status s = plan->release(); is_error(s)) return s;
   if (!plan->owed().empty()) {
     return fail(TW_ERR_BUSY,
@@ -63,7 +64,6 @@ tw_status tw_plan_destroy(tw_plan* plan) {
                 "this plan is destroyed by another call; until then keep the buffers",
                 plan->owed().size(), text_of(plan->owed().front().first->name).c_str());
   }
-  tw_queue::forget(*plan);
   delete plan;
   return TW_OK;
 }

@@ -3,6 +3,7 @@
 #include "plans/plan.hpp"
 
 #include "core/c_checks.hpp"
+#include "plans/queue.hpp"
 
 using namespace thalweg::impl;
 
@@ -64,8 +65,9 @@ Status tw_plan::prepare(uint64_t limit_ns) {
     // Whatever the two ends think of their channels, they begin anew; once, where several plans use them.
     channels_.fail_ends(TW_ERR_STALE, "a plan that uses the channel was prepared again");
   }
-  if (Status s = release(); is_error(s)) return s;
   const Deadline deadline(limit_ns == 0 ? 30 * kSecond : limit_ns);
+  tw_queue::forget(*this);  // other threads may ask queues how their plans are
+  if (Status s = release(); is_error(s)) return s;
   if (Status s = choose_executor(list_, place_, proxy, &executor_); is_error(s)) return s;
   if (executor_->device() != nullptr && !kernels_wait_) kernels_wait_.emplace();
   if (const Status status = prepare_parts(deadline); is_error(status)) {
@@ -82,10 +84,10 @@ Status tw_plan::prepare_parts(const Deadline& deadline) {
   if (Status s = program_.part(); is_error(s)) return s;
   if (Status s = failure_.allocate(*executor_); is_error(s)) return s;
   failure_.watch_ranks();
-  if (Status s = resolved_.resolve(*executor_); is_error(s)) return s;
+  if (Status s = resolved_.resolve(*executor_, deadline); is_error(s)) return s;
   if (Status s = channels_.open(*executor_, deadline); is_error(s)) return s;
   if (Status s = divide(); is_error(s)) return s;
-  if (Status s = carried_.make(*executor_); is_error(s)) return s;
+  if (Status s = carried_.make(*executor_, deadline); is_error(s)) return s;
   if (Status s = program_.build(*executor_); is_error(s)) return s;
   runs_.begin(*executor_);
   resolved_.name_peers();

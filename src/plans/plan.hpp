@@ -69,6 +69,8 @@ struct tw_plan final {
   Status at_rest() { return runs_.at_rest(); }
   Status check() { return failure_.check(); }  // the failure of a run, once
   bool failure_told() const { return failure_.told(); }
+  /// It can run no more, because its group or a window that it uses has gone, and no graph has captured it.
+  bool has_ended() const { return prepared_ && !versions_.captured() && failure_.check_ranks() != TW_OK; }
   bool has_kernels() const { return !failure_.areas().empty(); }             // of collectives; prepared
   Status update(uint32_t step, const void* address, const uint64_t* value);  // plan_update.cpp
   void set_value(uint32_t step, uint64_t value) { program_.set_value(step, value); }

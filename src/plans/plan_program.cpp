@@ -240,6 +240,7 @@ ProgramRun PlanProgram::run(size_t index) const {
 void PlanProgram::set_value(uint32_t index, uint64_t value) {
   PlanStep& step = list_[index];
   step.op.signal_value = value;
+  if (parts_.empty()) return;  // what prepares it reads the list
   if (step.op.signal != nullptr || step.op.verb == Verb::wait) parts_[0].steps[resolved_[index].first].signal.value = value;
 }
 

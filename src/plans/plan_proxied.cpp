@@ -64,12 +64,12 @@ Status CarriedSteps::post(size_t index, uint32_t piece, OpDesc op, const Complet
   return start_prepared(*endpoint, op, completion);
 }
 
-Status CarriedSteps::make_step(size_t index) {
+Status CarriedSteps::make_step(size_t index, const Deadline& deadline) {
   const PlanStep& step = list_[index];
   Resolved& out = resolved_[index];
   if (out.peer == nullptr) {
     Proxy::Route route;
-    const Status found = proxy_.await_route(*step.endpoint, Deadline(10 * kSecond), &route);
+    const Status found = proxy_.await_route(*step.endpoint, deadline, &route);
     if (is_error(found)) return found;
     if (found != TW_OK) {
       return fail(TW_ERR_TIMED_OUT,
@@ -115,7 +115,7 @@ void CarriedSteps::make_piece(size_t index, uint32_t piece, uint64_t* words) {
   carried_->steps.push_back(resolved_[index].steps.back().get());
 }
 
-Status CarriedSteps::make(Executor& executor) {
+Status CarriedSteps::make(Executor& executor, const Deadline& deadline) {
   executor_ = &executor;
   size_t pieces = 0;
   for (size_t i = 0; i < list_.size(); ++i) pieces += resolved_[i].proxied ? pieces_.count(i) : 0;
@@ -126,7 +126,7 @@ Status CarriedSteps::make(Executor& executor) {
   for (size_t i = 0; i < list_.size(); ++i) {
     if (!resolved_[i].proxied) continue;
     carry_along(resolved_[i]);
-    if (Status s = make_step(i); is_error(s)) return at_step(i, list_[i], s);
+    if (Status s = make_step(i, deadline); is_error(s)) return at_step(i, list_[i], s);
     for (uint32_t k = 0; k < pieces_.count(i); ++k, words += kProxiedWords) make_piece(i, k, words);
     for (const auto& step : resolved_[i].steps) proxy_.watch(step.get());
   }

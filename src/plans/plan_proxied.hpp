@@ -30,7 +30,7 @@ class CarriedSteps {
   CarriedSteps& operator=(const CarriedSteps&) = delete;
 
   /// Of all that are resolved as proxied.
-  Status make(Executor& executor);
+  Status make(Executor& executor, const Deadline& deadline);
   /// TW_ERR_BUSY: a peer has begun to take one of them.
   Status unwatch();
   void release();
@@ -38,7 +38,7 @@ class CarriedSteps {
   const std::shared_ptr<Carried>& carrier() const { return carried_; }
 
  private:
-  Status make_step(size_t index);
+  Status make_step(size_t index, const Deadline& deadline);
   void make_piece(size_t index, uint32_t piece, uint64_t* words);
   Status post(size_t index, uint32_t piece, OpDesc op, const Completion& completion);
   static Status import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out);

@@ -71,7 +71,7 @@ Status ResolvedSteps::reach_now(RemoteRegion& region, bool changes, const Deadli
   tw_worker& worker = *region.peer->endpoint->worker;
   Status status;
   while ((status = reach(worker, region, *executor_, changes, out)) == TW_IN_PROGRESS) {
-    if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped within 10 s");
+    if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "the peer's memory was not mapped in time");
     if (Status s = interrupted(); is_error(s)) return s;
     tw_worker_progress(&worker);
   }
@@ -79,8 +79,7 @@ Status ResolvedSteps::reach_now(RemoteRegion& region, bool changes, const Deadli
 }
 
 /// The remote memory and signal of a put, get, signal or atomic: reached by the executor, or proxied.
-Status ResolvedSteps::resolve_remote(const PlanStep& step, Resolved& out) {
-  const Deadline deadline(10 * kSecond);
+Status ResolvedSteps::resolve_remote(const PlanStep& step, const Deadline& deadline, Resolved& out) {
   const bool adds = step.op.signal_op == TW_SIGNAL_ADD, operates = step.op.verb == Verb::atomic;
   for (auto [region, changes, reached] :
        {std::tuple{step.op.remote, operates, &out.remote}, std::tuple{step.op.signal, adds, &out.signal}}) {
@@ -131,12 +130,11 @@ Status ResolvedSteps::resolve_wait(const PlanStep& step, Resolved& out) {
 }
 
 /// All of a reduction's memory is reached by the executor itself.
-Status ResolvedSteps::resolve_reduce(size_t index) {
+Status ResolvedSteps::resolve_reduce(size_t index, const Deadline& deadline) {
   const PlanStep& step = list_[index];
   Resolved& out = resolved_[index];
   if (Status s = executor_->admit(step.there(), step.op.length, {}, &out.target); is_error(s)) return s;
   if (Status s = make_side(out, step.there(), nullptr, step.op.length, &out.to); is_error(s)) return s;
-  const Deadline deadline(10 * kSecond);
   out.sources.resize(step.sources.size());
   uint64_t all = step.there();
   for (size_t i = 0; i < step.sources.size(); ++i) {
@@ -217,16 +215,16 @@ Status ResolvedSteps::resolve_exchange(const PlanStep& step, Resolved& out) {
   return TW_OK;
 }
 
-Status ResolvedSteps::resolve_step(size_t index) {
+Status ResolvedSteps::resolve_step(size_t index, const Deadline& deadline) {
   const PlanStep& step = list_[index];
   Resolved& out = resolved_[index];
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
   if (step.op.verb == Verb::collective) return resolve_exchange(step, out);
   if (step.op.verb == Verb::wait) return resolve_wait(step, out);
-  if (step.op.verb == Verb::reduce) return step.op.length != 0 ? resolve_reduce(index) : Status{TW_OK};
+  if (step.op.verb == Verb::reduce) return step.op.length != 0 ? resolve_reduce(index, deadline) : Status{TW_OK};
   if (step.op.remote != nullptr || step.op.signal != nullptr) {
-    if (Status s = resolve_remote(step, out); is_error(s)) return s;
+    if (Status s = resolve_remote(step, deadline, out); is_error(s)) return s;
   }
   if (length != 0 && !out.proxied) {
     if (Status s = admit_buffer(step, out); is_error(s)) return s;
@@ -254,11 +252,11 @@ Status ResolvedSteps::resolve_step(size_t index) {
   return make_side(out, there, step.op.remote_layout, step.op.length, put ? &out.to : &out.from);
 }
 
-Status ResolvedSteps::resolve(Executor& executor) {
+Status ResolvedSteps::resolve(Executor& executor, const Deadline& deadline) {
   executor_ = &executor;
   resolved_.resize(list_.size());
   for (size_t i = 0; i < list_.size(); ++i) {
-    if (Status s = resolve_step(i); is_error(s)) return at_step(i, list_[i], s);
+    if (Status s = resolve_step(i, deadline); is_error(s)) return at_step(i, list_[i], s);
   }
   return TW_OK;
 }

@@ -46,7 +46,8 @@ class ResolvedSteps {
   ResolvedSteps(const ResolvedSteps&) = delete;
   ResolvedSteps& operator=(const ResolvedSteps&) = delete;
 
-  Status resolve(Executor& executor);
+  /// Peers have until the deadline to map what is theirs.
+  Status resolve(Executor& executor, const Deadline& deadline);
   void name_peers();
   /// A reduction is cut at these bytes: its sources' addresses for each piece.
   Status cut_sources(size_t index, const std::vector<uint64_t>& offsets);
@@ -64,12 +65,12 @@ class ResolvedSteps {
   auto end() const { return resolved_.end(); }
 
  private:
-  Status resolve_step(size_t index);
-  Status resolve_remote(const PlanStep& step, Resolved& out);
+  Status resolve_step(size_t index, const Deadline& deadline);
+  Status resolve_remote(const PlanStep& step, const Deadline& deadline, Resolved& out);
   Status admit_buffer(const PlanStep& step, Resolved& out);
   Status resolve_wait(const PlanStep& step, Resolved& out);
   Status resolve_exchange(const PlanStep& step, Resolved& out);
-  Status resolve_reduce(size_t index);
+  Status resolve_reduce(size_t index, const Deadline& deadline);
   Status reach_now(RemoteRegion& region, bool changes, const Deadline& deadline, Reached* out);
   Status make_side(Resolved& out, uint64_t address, const Layout* layout, uint64_t length, device::Side* side);
 

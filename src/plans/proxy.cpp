@@ -4,13 +4,13 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/waiting.hpp"
+#include "core/farewell.hpp"
 #include "core/hello.hpp"
 #include "memory/registry_state.hpp"
 #include "plans/channel.hpp"
@@ -69,6 +69,10 @@ Proxy::~Proxy() {
   if (worker_ != nullptr) (void)tw_worker_wake(worker_);
   if (thread_.joinable()) thread_.join();
   channels_.clear();
+  // What steps sent is complete for its senders, and may still wait for its peer's room.
+  std::vector<tw_endpoint*> endpoints;
+  for (const auto& [id, peer] : peers_) endpoints.push_back(peer->endpoint);
+  if (worker_ != nullptr) close_all(*worker_, endpoints);
   tw_worker_destroy(worker_);
 }
 
@@ -105,6 +109,8 @@ Status Proxy::route(tw_endpoint& endpoint, Route* out) {
   if (Status s = parse_address(proxy.data(), proxy.size(), &address); is_error(s)) return s;
   const std::lock_guard lock(mutex_);
   std::unique_ptr<ProxyPeer>& peer = peers_[address.worker];
+  const bool newer = peer != nullptr && is_error(peer->lost) && !peer->tokens.contains(made.mine);
+  if (newer) lost_.push_back(std::move(peer));  // the user has connected again
   if (peer == nullptr) {
     auto fresh = std::make_unique<ProxyPeer>();
     if (Status s = tw_connect(worker_, proxy.data(), proxy.size(), nullptr, &fresh->endpoint); is_error(s)) {
@@ -114,7 +120,8 @@ Status Proxy::route(tw_endpoint& endpoint, Route* out) {
     peer = std::move(fresh);
     (void)tw_worker_wake(worker_);
   }
-  if (is_error(peer->lost)) return fail(peer->lost, "the peer of this endpoint is lost");
+  peer->tokens.insert(made.mine);
+  if (is_error(peer->lost)) return fail(peer->lost, "the connection to the peer's proxy is lost: connect to the peer again");
   const Status state = tw_endpoint_state(peer->endpoint);
   if (state != TW_OK) return state;
   made.peer = peer.get();
@@ -138,9 +145,15 @@ Status Proxy::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route
   }
 }
 
-/// Also of one that has connected before this side did.
+/// Also of one that has connected before this side did, or again.
 ProxyPeer& Proxy::peer_of(tw_endpoint* endpoint) {
   std::unique_ptr<ProxyPeer>& peer = peers_[endpoint->remote];
+  if (peer != nullptr && peer->endpoint != endpoint) {
+    if (const Status state = tw_endpoint_state(peer->endpoint); is_error(state)) {
+      lose(*peer, state);
+      lost_.push_back(std::move(peer));
+    }
+  }
   if (peer == nullptr) {
     peer = std::make_unique<ProxyPeer>();
     peer->endpoint = endpoint;
@@ -155,16 +168,21 @@ unsigned Proxy::look_at_peers() {
   for (const auto& [id, peer] : peers_) {
     const Status state = tw_endpoint_state(peer->endpoint);
     if (is_error(peer->lost) || !is_error(state)) continue;
-    peer->lost = state;
+    lose(*peer, state);
     ++events;
-    for (const auto& [key, channel] : channels_) {
-      if (&channel->peer == peer.get()) channel->fail_end(channel->epoch(), state, "the peer is lost");
-    }
-    std::erase_if(early_, [gone = peer.get()](const auto& kept) { return std::get<0>(kept.first) == gone; });
-    peer->early = 0;
-    changed.notify_all();
   }
   return events;
+}
+
+void Proxy::lose(ProxyPeer& peer, Status why) {
+  if (is_error(peer.lost)) return;
+  peer.lost = why;
+  for (const auto& [key, channel] : channels_) {
+    if (&channel->peer == &peer) channel->fail_end(channel->epoch(), why, "the peer is lost");
+  }
+  std::erase_if(early_, [&peer](const auto& kept) { return std::get<0>(kept.first) == &peer; });
+  peer.early = 0;
+  changed.notify_all();
 }
 
 // ------------------------------------------------------------------------------------------------ messages

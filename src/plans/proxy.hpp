@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <thread>
 #include <tuple>
@@ -32,6 +33,7 @@ struct Proxied;
 struct ProxyPeer {
   tw_endpoint* endpoint = nullptr;
   Status lost = TW_OK;
+  std::set<uint64_t> tokens;        // of the users' endpoints that led to it
   size_t early = 0;                 // channels that it opened and that are not named here yet
   bool malformed = false;           // it sent a message that cannot be parsed, and that was logged
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
@@ -125,12 +127,14 @@ class Proxy final : public Extension {
   void take_early(ProxyPeer& peer, ControlMessage&& message);
   void refuse_early(ProxyPeer& peer, const ControlMessage& open);
   ProxyPeer& peer_of(tw_endpoint* endpoint);
+  void lose(ProxyPeer& peer, Status why);
   static tw_status on_message(void* arg, const tw_am_message* message);
 
   std::mutex mutex_;
   tw_worker* worker_ = nullptr;
   std::vector<std::byte> address_;
   std::map<WorkerId, std::unique_ptr<ProxyPeer>> peers_;
+  std::vector<std::unique_ptr<ProxyPeer>> lost_;  // of which there is a newer one: channels refer to them
   std::map<Device*, std::unique_ptr<Executor>> executors_;
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   /// What peers opened, of channels that are not named here yet.

@@ -2,6 +2,7 @@
 #include "plans/queue.hpp"
 
 #include "core/c_checks.hpp"
+#include "core/hello.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -94,22 +95,36 @@ void tw_queue::open(std::unique_ptr<Queue> of, uint32_t waits_) {
   waits = waits_;
 }
 
+/// What is captured ends with the queue, as a queue that is captured cannot be waited for.
+void tw_queue::discard_capture() {
+  if (queue->capture_state() == CaptureState::none) return;
+  std::unique_ptr<Graph> discarded;
+  (void)queue->end_capture(&discarded);
+}
+
+/// Until it is waited for, others find it (come_behind), and plans of other threads' that end (forget).
 tw_queue::~tw_queue() {
+  Queues& known = queues();
+  bool of_groups = false;
   {
-    const std::lock_guard lock(queues().mutex);
-    queues().all.erase(this);
+    const std::lock_guard lock(known.mutex);
+    of_groups = std::any_of(noted_.begin(), noted_.end(), [](const tw_plan* plan) { return plan->has_kernels(); });
   }
-  const bool of_groups = std::any_of(noted_.begin(), noted_.end(), [](const tw_plan* plan) { return plan->has_kernels(); });
   // A group's next kernel, on whichever queue, comes behind this one's.
-  if (waited_ahead || of_groups || !kept_.empty())
-    queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
+  if (waited_ahead || of_groups || !kept_.empty()) {
+    discard_capture();
+    (void)queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
+  }
   for (const auto& [key, plan] : kept_) {
-    if (is_error(plan->release())) continue;  // the peer is in the middle of a message: the plan stays, its buffer is not ours
-    noted_.erase(plan);
+    // A run that could not be waited for, or a peer in the middle of a message: the plan stays, its buffer is not ours.
+    if ((plan->prepared() && is_error(plan->at_rest())) || is_error(plan->release())) continue;
+    forget(*plan);
     delete plan;
   }
-  for (tw_plan* plan : noted_) {
-    plan->forget(*this);
+  {
+    const std::lock_guard lock(known.mutex);
+    known.all.erase(this);
+    for (tw_plan* plan : noted_) plan->forget(*this);
   }
   leave_captured();
   proxy.forget(queue.get());
@@ -149,22 +164,40 @@ Status tw_queue::check() {
   return TW_OK;
 }
 
+namespace {
+
+/// A contiguous layout is not kept by plans, so another one may come to lie where it did: what it says, else which one it is.
+void add_layout(const tw_layout* layout, std::string* key) {
+  const bool kept = layout != nullptr && !layout->contiguous();
+  const uint64_t says[] = {kept ? reinterpret_cast<uint64_t>(layout) : 0, layout != nullptr && !kept ? layout->bytes + 1 : 0,
+                           layout != nullptr && !kept ? static_cast<uint64_t>(layout->start) : 0};
+  key->append(reinterpret_cast<const char*>(says), sizeof says);
+}
+
+}  // namespace
+
+/// Operations are alike where their plan may run for both. Handles are named by what is not given again.
 Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** out) {
+  uint64_t endpoint = 0;
+  if (step.endpoint != nullptr) {
+    if (Status s = Proxy::check_peer(*step.endpoint); is_error(s)) return s;
+    if (Status s = say_hello(*step.endpoint, &endpoint); is_error(s)) return s;
+  }
   const void* const parts[] = {
-      step.endpoint,
+      reinterpret_cast<const void*>(endpoint),
       reinterpret_cast<const void*>(step.address()),
       reinterpret_cast<const void*>(step.op.length),
       reinterpret_cast<const void*>(step.op.tag),
       step.op.remote,
       step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
       reinterpret_cast<const void*>(step.op.remote_offset),
-      step.waited,
-      options.layout,
-      options.remote_layout,
+      step.waited != nullptr ? step.waited->word : nullptr,
       reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) | (uint64_t{step.op.word} << 16) |
                                     (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
   std::string key("step");
   key.append(reinterpret_cast<const char*>(parts), sizeof parts);
+  add_layout(options.layout, &key);
+  add_layout(options.remote_layout, &key);
   key.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
   const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;
   const uint64_t value = values ? step.op.signal_value : options.signal_value;
@@ -172,7 +205,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
   if (const auto found = kept_.find(key); found != kept_.end()) {
     *out = found->second;
     found->second->set_value(0, value);
-    return found->second->failure_told() ? found->second->prepare(0) : Status{TW_OK};
+    return ready(*found->second);
   }
   return keep(key, [&](tw_plan& plan) { return plan.add(std::move(step), options, nullptr); }, out);
 }
@@ -182,20 +215,41 @@ Status tw_queue::kept(const std::string& key, const Fill& fill, tw_plan** out) {
   const auto found = kept_.find(key);
   if (found == kept_.end()) return keep(key, fill, out);
   *out = found->second;
-  return found->second->failure_told() ? found->second->prepare(0) : Status{TW_OK};
+  return ready(*found->second);
+}
+
+Status tw_queue::refuse_in_capture(const char* what) {
+  if (queue->capture_state() == CaptureState::none) return TW_OK;
+  return fail(TW_ERR_INVALID, "this operation %s, and preparing it cannot be captured: call it once before the capture, or prepare a plan",
+              what);
+}
+
+/// Behind a failure that was told, and where that did not succeed before, it is prepared again. Under keeping_.
+Status tw_queue::ready(tw_plan& plan) {
+  if (plan.prepared() && !plan.failure_told()) return TW_OK;
+  if (Status s = refuse_in_capture("has failed on the queue"); is_error(s)) return s;
+  return plan.prepare(0);
+}
+
+/// Plans whose group or window has gone can run no more. Under keeping_.
+void tw_queue::drop_ended() {
+  std::erase_if(kept_, [](const auto& one) {
+    tw_plan* const plan = one.second;
+    if (!plan->has_ended() || is_error(plan->at_rest()) || is_error(plan->release())) return false;
+    forget(*plan);
+    delete plan;
+    return true;
+  });
 }
 
 /// Under keeping_.
 Status tw_queue::keep(const std::string& key, const Fill& fill, tw_plan** out) {
   constexpr size_t kMostKept = 1024;
+  if (kept_.size() == kMostKept) drop_ended();
   if (kept_.size() == kMostKept) {
     return fail(TW_ERR_LIMIT, "%zu different operations were used on this queue: prepare plans for them", kMostKept);
   }
-  if (queue->capture_state() != CaptureState::none) {
-    return fail(TW_ERR_INVALID,
-                "this operation was not used on the queue before, and preparing it cannot be captured: call it once "
-                "before the capture, or prepare a plan");
-  }
+  if (Status s = refuse_in_capture("was not used on the queue before"); is_error(s)) return s;
   PlanOptions asked;
   asked.place = executor.name();
   asked.kept = true;

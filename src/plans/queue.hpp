@@ -43,6 +43,10 @@ struct tw_queue {
 
  private:
   Status keep(const std::string& key, const Fill& fill, tw_plan** out);
+  Status ready(tw_plan& plan);
+  Status refuse_in_capture(const char* what);
+  void drop_ended();
+  void discard_capture();
   std::mutex keeping_;  // a first operation is prepared under it: nothing else may wait for that
   std::map<std::string, tw_plan*> kept_;
   std::mutex mutex_;

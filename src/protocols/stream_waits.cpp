@@ -17,7 +17,10 @@ void release(StreamWait& wait) {
 
 Status arm(StreamWait& wait) {
   wait.waits.emplace();
-  if (Status s = wait.queue->wait_geq(wait.word, wait.generation + 1); is_error(s)) return s;
+  if (Status s = wait.queue->wait_geq(wait.word, wait.generation + 1); is_error(s)) {
+    wait.waits.reset();
+    return s;
+  }
   ++wait.generation;
   wait.pending = true;
   const Status status = wait.queue->record(*wait.event);
@@ -86,7 +89,10 @@ Status StreamWaits::hold(Device& device, Queue& stream, StreamWait** of_run) {
   }
   StreamWait* wait = nullptr;
   if (Status s = take(device, &wait); is_error(s)) return s;
-  if (Status s = arm(*wait); is_error(s)) return s;
+  if (Status s = arm(*wait); is_error(s)) {
+    std::erase_if(stream_waits_, [wait](const auto& one) { return one.get() == wait; });  // its queue takes nothing more
+    return s;
+  }
   if (Status s = stream.wait_event(*wait->event); is_error(s)) {
     release(*wait);
     return s;

@@ -135,6 +135,8 @@ Status EmulatedStream::query() {
 }
 
 Status EmulatedStream::synchronize() {
+  if (thread_.get_id() == std::this_thread::get_id())
+    return fail(TW_ERR_INVALID, "a function that the queue runs cannot wait for the queue: it would wait for itself");
   {
     std::unique_lock lock(mutex_);
     if (Status s = refuse_in_capture("a synchronisation"); is_error(s)) return s;

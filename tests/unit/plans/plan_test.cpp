@@ -132,36 +132,6 @@ TEST_P(Plans, LongOnesKeepTheOrderOfEachChannel) {
   }
 }
 
-/// Memory of b that a reaches, and a signal of b in memory of its place.
-struct Target {
-  unsigned char* address = nullptr;
-  tw_remote_memory* remote = nullptr;
-  tw_signal* signal = nullptr;
-  tw_remote_signal* remote_signal = nullptr;
-};
-
-void make_target(Side& owner, Side& user, const char* place, size_t length, uint32_t kind, Target* out) {
-  tw_memory* memory = nullptr;
-  out->address = owner.memory(place, length + 64, &memory);
-  unsigned char key[kKeyRoom];
-  size_t size = sizeof key;
-  ASSERT_EQ(tw_memory_export_range(memory, 0, length, 0, key, &size), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_memory_import(user.endpoint, key, size, &out->remote), TW_OK) << tw_last_error();
-  tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
-  options.kind = kind;
-  options.memory = memory;
-  options.offset = (length + 7) / 8 * 8;
-  ASSERT_EQ(tw_signal_create(owner.worker, &options, &out->signal), TW_OK) << tw_last_error();
-  size = sizeof key;
-  ASSERT_EQ(tw_signal_export(out->signal, key, &size), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_signal_import(user.endpoint, key, size, &out->remote_signal), TW_OK) << tw_last_error();
-  owner.last.emplace_back([made = *out] { (void)tw_signal_destroy(made.signal); });
-  user.last.emplace_back([made = *out] {
-    tw_remote_signal_release(made.remote_signal);
-    tw_remote_memory_release(made.remote);
-  });
-}
-
 TEST_P(Plans, PutWithSignalThenWait) {
   constexpr size_t kSize = 70001;
   Target target;

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plans that queues keep for operations on them: which calls share one, and what happens to it when something ends.
+#include <atomic>
+#include <chrono>
+#include <future>
+
+#include "pair.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+class Kept : public Pair {};
+INSTANTIATE_TEST_SUITE_P(Ways, Kept, testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
+
+/// A function on the host's queue, which ends when it is told to.
+class Held {
+ public:
+  void on(tw_queue* queue) {
+    ASSERT_EQ(tw_queue_call(queue, [](void* arg) { static_cast<Held*>(arg)->go_.get_future().wait(); }, this), TW_OK)
+        << tw_last_error();
+  }
+  void go() { go_.set_value(); }
+
+ private:
+  std::promise<void> go_;
+};
+
+/// Each call uses its own layout's bytes, also where that lies where another one did, which has been destroyed.
+TEST_P(Kept, LayoutsAreToldApartByWhatTheySay) {
+  constexpr uint64_t kBytes[] = {64, 8, 40, 8, 24};
+  Target target;
+  make_target(b, a, GetParam().place, 64, TW_SIGNAL_ADD, &target);
+  unsigned char* const from = memory(a, 64);
+  tw_queue* const qa = queue(a);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  for (const uint64_t bytes : kBytes) {
+    const Bytes data = random_bytes(64), before = random_bytes(64);
+    a.store(from, data);
+    b.store(target.address, before);
+    tw_layout* layout = nullptr;
+    const tw_piece piece{0, bytes};
+    ASSERT_EQ(tw_layout_pieces(&piece, 1, &layout), TW_OK) << tw_last_error();
+    tw_op_options options = TW_OP_OPTIONS_INIT;
+    options.layout = layout;
+    EXPECT_EQ(tw_put_on(qa, a.endpoint, from, 0, target.remote, 0, &options), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+    tw_layout_destroy(layout);
+    Bytes wanted = before;
+    std::copy_n(data.begin(), bytes, wanted.begin());
+    EXPECT_TRUE(b.load(target.address, 64) == wanted) << bytes << " bytes";
+  }
+  stop = true;
+  progress.join();
+}
+
+/// Its memory is gone, so it cannot be prepared again: each call says so, and none writes to what the plan had.
+TEST_P(Kept, WhatCannotBePreparedAgainSaysWhy) {
+  if (GetParam().mapped) return;  // mapped memory stays until its importer lets it go
+  constexpr size_t kSize = 100;
+  tw_memory* gone = nullptr;
+  (void)b.memory(GetParam().place, kSize, &gone);
+  b.memories.pop_back();
+  unsigned char key[kKeyRoom];
+  size_t size = sizeof key;
+  ASSERT_EQ(tw_memory_export_range(gone, 0, kSize, 0, key, &size), TW_OK) << tw_last_error();
+  tw_remote_memory* remote = nullptr;
+  ASSERT_EQ(tw_memory_import(a.endpoint, key, size, &remote), TW_OK) << tw_last_error();
+  Target target;
+  make_target(b, a, GetParam().place, 8, TW_SIGNAL_ADD, &target);
+  unsigned char* const from = memory(a, kSize);
+  tw_queue* const qa = queue(a);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.signal = target.remote_signal;
+  options.signal_op = TW_SIGNAL_ADD;
+  options.signal_value = 1;
+  EXPECT_EQ(tw_put_on(qa, a.endpoint, from, kSize, remote, 0, &options), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_memory_release(gone), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_put_on(qa, a.endpoint, from, kSize, remote, 0, &options), TW_OK) << tw_last_error();
+  EXPECT_NE(tw_queue_synchronize(qa), TW_OK);
+  for (uint64_t i = 0; i < 4; ++i) {
+    options.signal_value = i;
+    const tw_status again = tw_put_on(qa, a.endpoint, from, kSize, remote, 0, &options);
+    if (again == TW_OK) {
+      EXPECT_NE(tw_queue_synchronize(qa), TW_OK);
+    } else {
+      EXPECT_EQ(std::string(tw_last_error()).find("tw_plan_prepare"), std::string::npos) << tw_last_error();
+    }
+  }
+  stop = true;
+  progress.join();
+  tw_remote_memory_release(remote);
+}
+
+class KeptByTheHost : public Pair {};
+INSTANTIATE_TEST_SUITE_P(Ways, KeptByTheHost, testing::Values(kWays[0], kWays[2]), [](const auto& info) { return info.param.name; });
+
+/// The capture is dropped; what the queue was given before is done.
+TEST_P(KeptByTheHost, AQueueThatEndsWithinACaptureDoesItsWork) {
+  constexpr size_t kSize = 5'003;
+  Target target;
+  make_target(b, a, GetParam().place, kSize, TW_SIGNAL_ADD, &target);
+  unsigned char* const from = memory(a, kSize);
+  const Bytes data = random_bytes(kSize);
+  a.store(from, data);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  tw_queue* ends = nullptr;
+  ASSERT_EQ(tw_queue_create(a.context, "host", nullptr, &ends), TW_OK) << tw_last_error();
+  Held held;
+  held.on(ends);
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.signal = target.remote_signal;
+  options.signal_op = TW_SIGNAL_ADD;
+  options.signal_value = 1;
+  EXPECT_EQ(tw_put_on(ends, a.endpoint, from, kSize, target.remote, 0, &options), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_begin_capture(ends), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_signal_on(ends, target.remote_signal, 100, nullptr), TW_ERR_INVALID);  // new: it cannot be prepared now
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    held.go();
+  });
+  tw_queue_destroy(ends);
+  later.join();
+  EXPECT_EQ(tw_signal_read(target.signal), 1u);
+  EXPECT_TRUE(b.load(target.address, kSize) == data);
+  stop = true;
+  progress.join();
+}
+
+TEST_P(KeptByTheHost, AFunctionOfTheQueueCannotWaitForIt) {
+  tw_queue* const qa = queue(a);
+  struct Asked {
+    tw_queue* queue;
+    tw_status status;
+    std::string why;
+  } asked{qa, TW_OK, ""};
+  const auto ask = [](void* arg) {
+    auto* const of = static_cast<Asked*>(arg);
+    of->status = tw_queue_synchronize(of->queue);
+    of->why = tw_last_error();
+  };
+  ASSERT_EQ(tw_queue_call(qa, ask, &asked), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(asked.status, TW_ERR_INVALID);
+  EXPECT_NE(asked.why.find("wait for itself"), std::string::npos) << asked.why;
+}
+
+/// Prepare takes no longer than it is given, where a peer does not map what it exported.
+TEST_P(Kept, PrepareKeepsItsLimit) {
+  Target target;
+  make_target(b, a, GetParam().place, 64, TW_SIGNAL_ADD, &target);
+  tw_plan* const puts = plan(a);
+  ASSERT_EQ(tw_plan_put(puts, a.endpoint, memory(a, 64), 64, target.remote, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+  const auto begin = std::chrono::steady_clock::now();
+  const tw_status status = tw_plan_prepare(puts, 50'000'000);  // nobody progresses b
+  EXPECT_TRUE(status == TW_OK || status == TW_ERR_TIMED_OUT) << tw_last_error();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace thalweg::tests
