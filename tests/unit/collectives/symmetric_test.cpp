@@ -163,6 +163,29 @@ TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) {
   });
 }
 
+/// More windows, one after the other, than a queue keeps plans: those of the ones that have ended make room.
+TEST(SymmetricWindows, AnyNumberOneAfterTheOther) {
+  constexpr int kWindows = 1'030;
+  run_group(2, [](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    Room room(rank.rank.context, place.c_str(), 64);
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.algorithm = "symmetric";
+    for (int i = 0; i < kWindows; ++i) {
+      tw_window* window = nullptr;
+      ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_allreduce_on(queue, rank.group, TW_IN_PLACE, room.data(), 16, TW_TYPE_FLOAT32, TW_REDUCE_MAX, &options),
+                TW_OK)
+          << i << ": " << tw_last_error();
+      queue.synchronize();
+      ASSERT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
+    }
+    rank.rank.barrier();
+  });
+}
+
 TEST(SymmetricRules, APlanKnowsThatItsWindowHasEnded) {
   run_group(2, [](GroupRank& rank) {
     const std::string place = place_of(rank, true);
