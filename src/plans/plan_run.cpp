@@ -37,6 +37,7 @@ void PlanRuns::use_program() {
 void PlanRuns::forget_owner_words() {
   const std::lock_guard lock(proxy_.mutex());
   owner_words_.clear();
+  marks_.clear();
 }
 
 void PlanRuns::release() {
@@ -175,7 +176,7 @@ Status PlanRuns::enqueue(tw_queue& on) {
   on.waited_ahead = on.waited_ahead || (waited_ahead_ && !captured);
   if (!captured) {
     count_run();
-    return TW_OK;
+    return executor_->device() != nullptr && versions_.unseen() ? mark(*on.queue) : Status{TW_OK};
   }
   if (on.of_stream) {
     versions_.newest()->for_good = true;
@@ -227,7 +228,20 @@ Status PlanRuns::runs_over() const {
   for (const OwnerWords& part : owner_words_) {
     if (const Status s = part_over(part); s != TW_OK) return s;
   }
+  for (const auto& [queue, event] : marks_) {
+    if (event->query() == TW_IN_PROGRESS) return TW_IN_PROGRESS;
+  }
   return TW_OK;
+}
+
+/// Without an event, the queue is waited for.
+Status PlanRuns::mark(Queue& on) {
+  const std::lock_guard lock(proxy_.mutex());
+  std::unique_ptr<Event>& event = marks_[&on];
+  const bool made = event != nullptr || !is_error(executor_->device()->make_event(&event));
+  if (made && !is_error(on.record(*event))) return TW_OK;
+  marks_.erase(&on);
+  return on.synchronize();
 }
 
 Status PlanRuns::part_over(const OwnerWords& part) const {

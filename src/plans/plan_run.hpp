@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of a prepared plan, on queues and by the host; what the plan is to its channels.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ class PlanRuns final : public Channel::User {
   Status note(Queue& on, const tw_queue* of);
   Status give_up(Queue& on, Status status, bool begun, const char* why);
   Status part_over(const OwnerWords& words) const;
+  Status mark(Queue& on);
   void note_moves();                 // what each run moves by itself
   void count_run();                  // in moved_
   void trace_begin(uint64_t began);  // of a run by the host
@@ -98,7 +100,11 @@ class PlanRuns final : public Channel::User {
   uint64_t activity_ = 0;                // ... in the timeline; 0: not there
   bool tells_over_ = false;              // by PlanFailure::over_word()
   unsigned polls_ = 0;                   // of that word
-  std::vector<OwnerWords> owner_words_;  // under the proxy's mutex
+  // Under the proxy's mutex
+  std::vector<OwnerWords> owner_words_;
+  // Behind the last run on each queue, once graphs may run that nobody here sees launched: they count as runs, and hide those that
+  // are still to come.
+  std::map<const Queue*, std::unique_ptr<Event>> marks_;
   bool waited_ahead_ = false;            // the last run
   struct Moves {
     Way way;

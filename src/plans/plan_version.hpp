@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Versions of a prepared plan: what graphs that were captured from it name, from one update to the next.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,10 @@ class PlanVersions {
  public:
   const RunCount& runs() const { return runs_; }  // of all
   const std::shared_ptr<Version>& newest() const { return newest_; }
+  /// May graphs run that nobody here sees launched?
+  bool unseen() const {
+    return newest_->for_good || std::any_of(outdated_.begin(), outdated_.end(), [](const Outdated& one) { return one.version->for_good.load(); });
+  }
   /// Has a graph captured the newest?
   bool captured() const { return in_graphs(newest_); }
   /// Begins another one; `left` is what only earlier ones name.
