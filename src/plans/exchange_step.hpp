@@ -40,6 +40,8 @@ class ExchangeArea {
   virtual Status order(Queue& queue, const tw_queue* of) = 0;
   /// A kernel was launched: what other queues get comes behind what `queue` has by now.
   virtual Status note(Queue& queue, const tw_queue* of) = 0;
+
+  uint64_t line = 0;  // of the timeline, where all of the group's kernels are; 0: none yet. PlanTimes'
 };
 
 /// A thread's turn to enqueue kernels of these groups.
@@ -94,6 +96,13 @@ struct ExchangeStep {
   device::ExchangeCounts counts{};  // of blocks of several lengths, from rank to rank
   bool counted() const { return counts.send_counts != nullptr; }
   bool by_host() const { return table != nullptr; }  // it knows the counts
+  const char* protocol() const {
+    if (what.low_latency != 0) return "LL";
+    if (by_host()) return "Simple, blocks of several lengths";
+    if (counted()) return "Simple, counts by device";
+    if (what.symmetric != 0) return what.slice != 0 ? "symmetric in two phases" : "symmetric";
+    return what.slice != 0 ? "Simple in two phases" : "Simple";
+  }
   std::shared_ptr<ExchangeTable> table;
   bool apart = false;   // the output may not be what it writes to: that would still be read
   uint32_t blocks = 1;  // of threads; a power of two

@@ -24,13 +24,8 @@ std::string tables_of(const PlanStep& step, const Resolved& how) {
 }
 
 std::string kernel_of(const ExchangeStep& step) {
-  const char* const protocol = step.what.low_latency != 0 ? "LL, "
-                               : step.by_host()           ? "Simple, blocks of several lengths, "
-                               : step.counted()           ? "Simple, counts by device, "
-                               : step.what.slice != 0     ? "Simple in two phases, "
-                                                          : "Simple, ";
-  return std::string("one kernel on each device, protocol ") + protocol + std::to_string(step.blocks) + " blocks of " +
-         std::to_string(step.what.threads) + " threads";
+  return std::string("one kernel on each device, protocol ") + step.protocol() + ", " + std::to_string(step.blocks) +
+         " blocks of " + std::to_string(step.what.threads) + " threads";
 }
 
 bool moves(const PlanStep& step) {

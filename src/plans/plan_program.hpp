@@ -59,6 +59,8 @@ class PlanProgram {
   /// Of the first part: its abort flag is that of all.
   uint64_t state() const { return state_; }
   std::vector<OwnerWords> owner_words() const;
+  /// The only step of a part that is a kernel of a collective; of others the first.
+  const PlanStep& first_step(size_t part) const { return list_[parts_[part].owner.front()]; }
   /// Of each step of a part: the user's.
   const std::vector<uint32_t>& owner(size_t part) const { return parts_[part].owner; }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "base/clock.hpp"
 #include "plans/plan_program.hpp"
@@ -26,15 +28,49 @@ const char* name_of(StepKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+uint64_t clock_of(Executor& executor) {
+  Device* const device = executor.device();
+  return trace::clock(executor.name(), [device](uint64_t* time) {
+    return device != nullptr ? device->clock(time) : (*time = monotonic_ns(), true);
+  });
+}
+
 /// A line for each plan, with the clock of what runs it.
 uint64_t track_of(Executor& executor) {
   static std::atomic<uint64_t> last{0};
-  Device* const device = executor.device();
-  const auto now = [device](uint64_t* time) {
-    return device != nullptr ? device->clock(time) : (*time = monotonic_ns(), true);
-  };
-  const uint64_t clock = trace::clock(executor.name(), now);
-  return trace::track(executor.name() + ", plan " + std::to_string(last.fetch_add(1, std::memory_order_relaxed) + 1), clock);
+  const uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return trace::track(executor.name() + ", plan " + std::to_string(number), clock_of(executor));
+}
+
+/// Kernels of a group's collectives run one after the other, whatever plans and queues they are of.
+uint64_t track_of(Executor& executor, ExchangeArea& area) {
+  static std::mutex mutex;
+  static uint64_t last = 0;
+  const std::lock_guard lock(mutex);
+  if (area.line == 0) area.line = trace::track(executor.name() + ", collectives " + std::to_string(++last), clock_of(executor));
+  return area.line;
+}
+
+/// "allreduce, LL". It stays: there are as many as collectives have protocols.
+const char* name_of(const PlanStep& step) {
+  static std::mutex mutex;
+  static std::set<std::string> all;
+  std::string_view of = step.of;
+  if (of.starts_with("tw_")) of.remove_prefix(3);
+  if (of.ends_with("_on")) of.remove_suffix(3);
+  const std::lock_guard lock(mutex);
+  return all.insert(std::string(of) + ", " + step.exchange->protocol()).first->c_str();
+}
+
+/// All but the times.
+trace::Event interval(uint64_t track, trace::What what, const char* name = nullptr, uint64_t bytes = 0) {
+  trace::Event event;
+  event.phase = trace::Phase::on_track;
+  event.id = track;
+  event.what = what;
+  event.tag = reinterpret_cast<uint64_t>(name);
+  event.bytes = bytes;
+  return event;
 }
 
 /// The executor may be storing it.
@@ -50,41 +86,51 @@ struct PlanTimes::Ring {
   uint64_t address = 0;  // in executor.pinned()
   size_t length = 0;
   uint32_t kept_runs = 0, steps = 0;
-  uint64_t track = 0;
   bool found = false;  // a run; from then on the next one is known
   uint64_t next = 0;
-  std::vector<StepKind> kinds;
-  std::vector<uint64_t> bytes;
+  std::vector<trace::Event> intervals;  // of a run: its steps, and the whole of it
   const StepTime* run(uint64_t number) const {
     return reinterpret_cast<const StepTime*>(address) + (number & (kept_runs - 1)) * (uint64_t{steps} + 1);
   }
 };
+
+/// What its runs keep times of: a collective's kernel has no steps.
+void PlanTimes::describe(const PlanProgram& program, size_t part, Ring* out) {
+  const ProgramRun run = program.run(part);
+  if (run.exchange != nullptr) {
+    const PlanStep& step = program.first_step(part);
+    const uint64_t bytes = step.exchange->counted() && !step.exchange->by_host() ? 0 : step.exchange->what.bytes;
+    out->intervals = {interval(track_of(*executor_, *step.exchange->area), trace::What::collective, name_of(step), bytes)};
+    return;
+  }
+  if (track_ == 0) track_ = track_of(*executor_);
+  for (const device::Step& step : run.steps) {
+    out->intervals.push_back(
+        interval(track_, trace::What::step, name_of(step.kind), step.kind <= StepKind::reduce ? step.bytes : 0));
+    out->intervals.back().number = out->steps++;
+  }
+  out->intervals.push_back(interval(track_, trace::What::run));
+}
+
+/// Null where there is no memory for it: a plan runs without a timeline, too.
+std::unique_ptr<PlanTimes::Ring> PlanTimes::make_ring(const PlanProgram& program, size_t part, bool before_first) {
+  auto ring = std::make_unique<Ring>();
+  describe(program, part, ring.get());
+  ring->found = before_first;
+  const size_t each = ring->intervals.size() * sizeof(StepTime);
+  ring->kept_runs = std::bit_floor(static_cast<uint32_t>(std::clamp<size_t>(kRingBytes / each, kFewestRuns, kMostRuns)));
+  ring->length = each * ring->kept_runs;
+  if (is_error(executor_->pinned().allocate(ring->length, &ring->address))) return nullptr;
+  return ring;
+}
 
 void PlanTimes::begin(Executor& executor, const PlanProgram& program, bool before_first) {
   executor_ = &executor;
   if (same_steps(program)) return;
   first_ = rings_.size();
   if (!trace::on() || (executor.device() != nullptr && !executor.device()->has_clock())) return;
-  if (track_ == 0) track_ = track_of(executor);
   std::vector<std::unique_ptr<Ring>> made;
-  for (size_t part = 0; part < program.parts(); ++part) {
-    const ProgramRun run = program.run(part);
-    auto ring = std::make_unique<Ring>();
-    made.push_back(nullptr);
-    if (run.exchange != nullptr) continue;  // its kernel keeps no times
-    ring->found = before_first;
-    ring->steps = static_cast<uint32_t>(run.steps.size());
-    const size_t each = (run.steps.size() + 1) * sizeof(StepTime);
-    ring->kept_runs = std::bit_floor(static_cast<uint32_t>(std::clamp<size_t>(kRingBytes / each, kFewestRuns, kMostRuns)));
-    ring->length = each * ring->kept_runs;
-    ring->track = track_;
-    for (const device::Step& step : run.steps) {
-      ring->kinds.push_back(step.kind);
-      ring->bytes.push_back(step.kind <= StepKind::reduce ? step.bytes : 0);
-    }
-    if (is_error(executor.pinned().allocate(ring->length, &ring->address))) continue;  // a plan runs without a timeline, too
-    made.back() = std::move(ring);
-  }
+  for (size_t part = 0; part < program.parts(); ++part) made.push_back(make_ring(program, part, before_first));
   {
     const std::lock_guard lock(mutex_);
     std::move(made.begin(), made.end(), std::back_inserter(rings_));
@@ -98,7 +144,7 @@ bool PlanTimes::same_steps(const PlanProgram& program) const {
   for (size_t part = 0; part < program.parts(); ++part) {
     const Ring* const ring = rings_[first_ + part].get();
     const ProgramRun run = program.run(part);
-    if (run.exchange == nullptr && (ring == nullptr || ring->steps != run.steps.size())) return false;
+    if (ring == nullptr || ring->steps != (run.exchange != nullptr ? 0 : run.steps.size())) return false;
   }
   return true;
 }
@@ -147,19 +193,12 @@ void PlanTimes::take(Ring& ring, const trace::Keep& keep) {
       ring.next = whole.run - ring.kept_runs;
       continue;
     }
-    trace::Event event;
-    event.phase = trace::Phase::on_track;
-    event.id = ring.track;
     for (uint32_t i = 0; i <= ring.steps; ++i) {
       StepTime time{};
       const bool read_whole = read(ring.run(ring.next) + i, &time);
       if (!read_whole || time.run > whole.run) trace::count_dropped(1);  // the executor is overwriting it
       if (!read_whole || time.run != whole.run) continue;                // older: this run, which failed, did not do it
-      const bool step = i != ring.steps;
-      event.what = step ? trace::What::step : trace::What::run;
-      event.tag = step ? reinterpret_cast<uint64_t>(name_of(ring.kinds[i])) : 0;
-      event.bytes = step ? ring.bytes[i] : 0;
-      event.number = step ? i : 0;
+      trace::Event event = ring.intervals[i];
       event.begin = time.begun;
       event.at = time.ended;
       keep(event);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a plan's programs did their steps (devices/program/step_times.hpp), for the timeline: rings that their runs write, and that the
+// When a plan's programs did their steps, or a collective's kernel ran (devices/program/step_times.hpp), for the timeline: rings that their runs write, and that the
 // timeline's thread reads every few milliseconds. Captured graphs keep writing there, so the rings stay as long as the plan does.
 #pragma once
 #include <cstdint>
@@ -32,6 +32,8 @@ class PlanTimes {
 
  private:
   struct Ring;
+  void describe(const PlanProgram& program, size_t part, Ring* out);
+  std::unique_ptr<Ring> make_ring(const PlanProgram& program, size_t part, bool before_first);
   bool same_steps(const PlanProgram& program) const;
   static void find_first(Ring& ring);
   static void take(Ring& ring, const trace::Keep& keep);

@@ -60,7 +60,7 @@ struct Event {
   uint64_t bytes = 0;
   uint64_t flow = 0;  // of a message: the same at both ends; 0: none
   uint64_t peer = 0;  // worker at the other end; 0: none
-  uint64_t tag = 0;   // of a step: its kind's name, a text that stays
+  uint64_t tag = 0;   // of what is on_track: its name, a text that stays; 0: as `what`
   int16_t status = 0;
   What what = What::send;
   Phase phase = Phase::instant;

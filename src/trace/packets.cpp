@@ -104,7 +104,8 @@ uint64_t Packets::named_track(uint64_t number, const std::string& name, std::str
 void Packets::describe(const Event& event) {
   const Name& name = name_of(event.what);
   body_.text(kCategory, name.category);
-  body_.text(kEventName, event.what == What::step && event.tag != 0 ? reinterpret_cast<const char*>(event.tag) : name.name);
+  const bool named = event.phase == Phase::on_track && event.tag != 0;
+  body_.text(kEventName, named ? reinterpret_cast<const char*>(event.tag) : name.name);
   if (event.bytes != 0) annotate("bytes", event.bytes);
   if (event.peer != 0) annotate_hex("peer", event.peer);
   if (event.tagged()) annotate("tag", event.tag);

@@ -130,12 +130,13 @@ void Session::turn(bool last) {
   if (last) end();
 }
 
+/// Sources first: what one has when it is removed goes into a ring, and must not come behind what others had later.
 void Session::take() {
+  take_sources([&](const Event& event) { taken_.push_back({event, nullptr}); });
   for (const auto& ring : rings()) {
     Line* const line = line_of(*ring);
     ring->drain([&](const Event& event) { taken_.push_back({event, line}); });
   }
-  take_sources([&](const Event& event) { taken_.push_back({event, nullptr}); });
 }
 
 Session::Line* Session::line_of(const Ring& ring) {
@@ -213,10 +214,14 @@ void Session::emit(const Point& point, std::string* out) {
 
 /// What happened before `horizon`; the rest stays.
 void Session::write(uint64_t horizon) {
-  // What is by another clock waits until that has been read, and is then sorted by what it maps to.
-  const auto young = std::stable_partition(taken_.begin(), taken_.end(), [&](const Taken& one) {
-    return one.event.phase == Phase::on_track ? clock_of(one.event) != nullptr : one.event.at <= horizon;
-  });
+  // What is by another clock waits until that has been read, and is then sorted by what it maps to. A plan's run comes with its steps,
+  // by one source; kernels of collectives are of several, which are read one after the other as rings are, and share a line.
+  const auto old = [&](const Taken& one) {
+    if (one.event.phase != Phase::on_track) return one.event.at <= horizon;
+    const ClockMap* const clock = clock_of(one.event);
+    return clock != nullptr && (one.event.what != What::collective || clock->map(one.event.at) <= horizon);
+  };
+  const auto young = std::stable_partition(taken_.begin(), taken_.end(), old);
   std::vector<Point> points;
   for (auto at = taken_.begin(); at != young; ++at) {
     const Event& event = at->event;

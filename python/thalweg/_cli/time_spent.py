@@ -100,7 +100,7 @@ def operations(timeline: Timeline) -> list[Summary]:
 
 
 def devices(timeline: Timeline) -> list[Summary]:
-    """Of each queue of a device that steps were recorded of: how long it ran programs, and what in them."""
+    """Of each line of a device: how long it ran programs, and what in them; or kernels of collectives, which have no steps."""
     by_track: dict[int, list[Slice]] = {}
     for one in timeline.slices:
         track = timeline.tracks[one.track]
@@ -109,7 +109,7 @@ def devices(timeline: Timeline) -> list[Summary]:
     found = []
     for uuid, all_of in by_track.items():
         runs = sum(one.end - one.begin for one in all_of if one.depth == 0)
-        steps = grouped([one for one in all_of if one.depth > 0])
+        steps = grouped([one for one in all_of if one.depth > 0 or one.name != "run"])
         found.append({"queue": line_of(timeline, uuid), "running": runs, "steps": steps})
     return sorted(found, key=lambda one: one["queue"])
 
@@ -158,7 +158,7 @@ def messages(timeline: Timeline) -> Summary:
 
 
 def longest_waits(timeline: Timeline) -> list[Summary]:
-    """Blocking calls that waited longest: a sleep counts where it is not within a wait (Python's calls look for themselves)."""
+    """Blocking calls that waited longest: a sleep counts where it is not within a wait (tw_worker_wait is only that)."""
 
     def is_wait(one: Slice) -> bool:
         return one.name == "wait" or (one.name == "sleep" and one.depth == 0)

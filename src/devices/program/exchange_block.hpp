@@ -6,6 +6,7 @@
 #pragma once
 #include "devices/program/exchange.hpp"
 #include "devices/program/specialised_run.hpp"
+#include "devices/program/step_times.hpp"
 
 namespace thalweg::device {
 
@@ -64,6 +65,7 @@ class ExchangeBlock {
     if (!failed) {
       if (x_.low_latency == 0) m_.store(&words()->pieces, before_ + pieces);
       m_.store(&words()->turn, 4 * (run_ + 1) | (met ? room_ ^ 1 : room_) << 1);
+      if (program_.times != nullptr) keep_exchange_end(m_, program_.times, program_.kept_runs, timed(), blocks_);
     }
     count(failed);
   }
@@ -144,11 +146,17 @@ class ExchangeBlock {
  private:
   THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
 
+  /// Blocks that the timeline has seen end.
+  THALWEG_DEVICE u64* timed() const { return owner_words(program_.state, program_.step_count); }
   THALWEG_DEVICE u64 own() {
     const u64 aborted = program_.guard.abort_flag != nullptr ? m_.load(program_.guard.abort_flag) : 0;
     const u64 before = machine::take_lowest_bit(m_, &words()->turn);  // under way together
     if (aborted != 0) return kRefused;                                // what others took from here would be wrong
-    if ((before & 1) == 0) return before >> 1;
+    if ((before & 1) == 0) {
+      if (program_.times != nullptr && block_ == 0)
+        keep_exchange_begin(m_, program_.times, program_.kept_runs, timed(), blocks_);
+      return before >> 1;
+    }
     fail_cold(m_, program_.guard, kBusy, 0, before >> 2, x_.rank);
     return kRefused;
   }

@@ -21,6 +21,7 @@ constexpr u64 kClosed = u64{1} << 62;  // of a block's word
 constexpr u64 kRefused = ~u64{0};
 constexpr u32 kMostOwners = 64;
 
+/// Of an exchange, whose blocks have theirs in its area, the first one is the timeline's (step_times.hpp).
 THALWEG_DEVICE u64* owner_words(ProgramState* state, u32 steps) { return reinterpret_cast<u64*>(state + 1) + steps; }
 /// Blocks that have ended and are of no run that is counted: those in vain, and all of an exchange.
 THALWEG_DEVICE u64* ended_word(ProgramState* state, u32 steps) { return owner_words(state, steps) + kMostOwners; }

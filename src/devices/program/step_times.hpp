@@ -3,7 +3,7 @@
 // host reads meanwhile (plans/plan_times.hpp). One text for GPUs, emulated devices and the host. Where nothing is recorded it costs one
 // comparison of a parameter at each place, and no register: what has begun is noted in the ring at once.
 #pragma once
-#include <thalweg/device/wait.hpp>
+#include "devices/program/ownership.hpp"
 
 namespace thalweg::device {
 
@@ -22,6 +22,25 @@ THALWEG_DEVICE_COLD void keep_end(M m, StepTime* times, u32 kept_runs, u32 steps
   m.store(&to->ended, ended);
   m.store(&to->run, run + 1);
   m.store(&to->check, ended ^ (run + 1));
+}
+
+// An exchange has no steps, and its blocks end one by one: from block 0's begin to the last block's end, whichever that is. It is known by
+// a count in the program's state, where other programs have their blocks' words. Runs that a block of failed are not counted, and are the
+// last.
+
+template <class M>
+THALWEG_DEVICE_COLD void keep_exchange_begin(M m, StepTime* times, u32 kept_runs, const u64* ended, u32 blocks) {
+  keep_begin(m, times, kept_runs, 0, m.load(ended) / blocks, 0);
+}
+/// By each block, before it counts for the host, which may free all of this then.
+template <class M>
+THALWEG_DEVICE_COLD void keep_exchange_end(M m, StepTime* times, u32 kept_runs, u64* ended, u32 blocks) {
+  m.fence();  // block 0's begin is there
+  const u64 before = m.fetch_add(ended, u64{1});
+  if ((before + 1) % blocks != 0) return;
+  m.fence();
+  keep_end(m, times, kept_runs, 0, before / blocks, 0);
+  m.fence();
 }
 
 }  // namespace thalweg::device

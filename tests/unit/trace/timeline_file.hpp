@@ -61,7 +61,18 @@ struct Message {
 struct Seen {
   uint64_t ns, type, track, flow, flow_ends;
   std::string name;
+  uint64_t bytes;  // that it is annotated with
 };
+
+/// Of an event's annotations.
+inline uint64_t annotated(const Message& event, const std::string& name) {
+  const auto [first, end] = event.texts.equal_range(4);
+  for (auto at = first; at != end; ++at) {
+    const Message annotation(at->second);
+    if (annotation.text(10) == name) return annotation.number(3);
+  }
+  return 0;
+}
 
 struct TimelineFile {
   std::vector<Seen> events;
@@ -85,7 +96,8 @@ struct TimelineFile {
       if (const std::string event = packet.text(11); !event.empty()) {
         const Message what(event);
         EXPECT_TRUE(tracks.contains(what.number(11))) << "a line that was not described";
-        events.push_back({packet.number(8), what.number(9), what.number(11), what.number(47), what.number(48), what.text(23)});
+        events.push_back({packet.number(8), what.number(9), what.number(11), what.number(47), what.number(48), what.text(23),
+                          annotated(what, "bytes")});
       }
     }
   }
