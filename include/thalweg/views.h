@@ -24,6 +24,13 @@ TW_API void tw_group_yield_worker(tw_group *world);
 typedef int (*tw_interrupt)(void *arg);
 TW_API void tw_set_interrupt(tw_interrupt asked, void *arg);
 
+/** For a view whose calls poll by themselves while they wait: this moment, from which the calling thread waits in the timeline
+ *  (tw_context_trace), as it would in the C functions. 0 where none is recorded. Any thread; neither waits nor fails. */
+TW_API uint64_t tw_wait_began(void);
+/** It waits no longer: one `wait` of this thread's line, as of the blocking C functions. began: from tw_wait_began(), of this thread; 0:
+ *  nothing is recorded. */
+TW_API void tw_wait_ended(uint64_t began);
+
 #ifdef __cplusplus
 }
 #endif

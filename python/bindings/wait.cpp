@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wait.hpp"
 
-#include <thalweg/views.h>
-
 namespace thalweg::python {
 
 uint64_t duration_of(PyObject* seconds, uint64_t otherwise) {

@@ -3,6 +3,8 @@
 // of a ping-pong answers sooner), yields for two milliseconds, then sleeps in the worker. Every slice_ns, and when an active
 // message came, it takes the GIL to see Ctrl-C and to run handlers.
 #pragma once
+#include <thalweg/views.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -76,12 +78,28 @@ tw_status without_gil(const std::vector<Worker*>& workers, Call&& call) {
 /// By what the end of a wait is noticed: by progress, or (also) by a word that a peer stores.
 enum class Comes : uint8_t { by_event, by_store };
 
+/// In the timeline, as the waits of the C functions: from the first look that found nothing. Of one thread.
+class TracedWait {
+ public:
+  TracedWait() = default;
+  TracedWait(const TracedWait&) = delete;
+  TracedWait& operator=(const TracedWait&) = delete;
+  ~TracedWait() { tw_wait_ended(began_); }
+  void begin() {
+    if (began_ == 0) began_ = tw_wait_began();
+  }
+
+ private:
+  uint64_t began_ = 0;
+};
+
 /// A wait over as many slices as it takes.
 struct Wait {
   Worker& worker;
   uint64_t deadline;
   Comes comes;
   bool asleep = false;  ///< nothing came for so long that it sleeps
+  TracedWait traced{};
 
   bool wanted() const {  ///< is something to be done with the GIL?
     return worker.am_waiting.load(std::memory_order_relaxed) != 0 || worker.closing.load(std::memory_order_relaxed);
@@ -103,6 +121,7 @@ bool look(Wait& wait, Done& done) {
     for (unsigned i = 0; i < looks; ++i) {
       if (done()) return true;
     }
+    if (round == 1) wait.traced.begin();
     if (wait.wanted()) return false;
     if (round % 64 != 0) continue;
     const uint64_t now = now_ns();

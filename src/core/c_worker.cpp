@@ -6,6 +6,7 @@
 
 #include "base/platform/cpu.hpp"
 #include "core/c_checks.hpp"
+#include "trace/trace.hpp"
 
 using namespace thalweg::impl;
 
@@ -106,6 +107,17 @@ tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
   worker->posted();
   if (started == TW_OK && worker->engine->may_progress()) worker->progress();
   return started;
+}
+
+uint64_t tw_wait_began() { return trace::moment(); }
+
+void tw_wait_ended(uint64_t began) {
+  if (began == 0 || !trace::on()) return;
+  trace::Event event;
+  event.what = trace::What::wait;
+  event.phase = trace::Phase::span;
+  event.begin = began;
+  trace::record_now(event);
 }
 
 }  // extern "C"

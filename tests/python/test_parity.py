@@ -32,6 +32,8 @@ NOT_IN_PYTHON = {
     "tw_last_error": "the exception's text",
     "tw_set_log_handler": "Python's logging",
     "tw_set_interrupt": "the package sets it, for Ctrl-C",
+    "tw_wait_began": "the package calls it: its own waits are in the timeline",
+    "tw_wait_ended": "the package calls it, too",
     "tw_memory_kind_name": "memory_query gives the name",
     "tw_worker_context": OBJECT,
     "tw_group_create": "Group.split and duplicate make them of the world; an exchange of one's own takes Window",

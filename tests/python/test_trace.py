@@ -9,6 +9,7 @@ import re
 import secrets
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -148,6 +149,44 @@ def test_the_summary_adds_up(two_files):
     assert found["messages"]["matched"] == 2 * len(SIZES) * ROUNDS
     waits = [one["time"] for one in found["longest_waits"]]
     assert waits == sorted(waits, reverse=True)
+
+
+def own_waits(path):
+    """The waits of this thread, in their order; each sleep is within one of them."""
+    read = timeline.read([path])
+    mine = [one for one in read.slices if read.tracks[one.track].thread == threading.get_native_id()]
+    waits = sorted((one for one in mine if one.name == "wait"), key=lambda one: one.begin)
+    assert all(one.depth == 0 and one.ended for one in waits)
+    for sleep in (one for one in mine if one.name == "sleep"):
+        assert any(one.begin <= sleep.begin and sleep.end <= one.end for one in waits), "asleep, and no call waits"
+    return waits
+
+
+def test_a_blocking_call_is_one_wait_of_its_whole_length(tmp_path, me):
+    path, nap = tmp_path / "waits.pftrace", 0.06
+    worker = me.worker
+    counter, signal = tw.Counter(worker), tw.Signal(worker)
+    calls = [
+        lambda: worker.recv(bytearray(8), 1, timeout=nap),
+        lambda: worker.irecv(bytearray(8), 2).wait(nap),
+        lambda: counter.wait(1, nap),
+        lambda: signal.wait(1, timeout=nap),
+        lambda: tw.CompletionQueue(worker).wait(timeout=nap),
+    ]
+    worker.context.trace(str(path))
+    for call in calls:
+        with pytest.raises(tw.TimedOut):
+            call()
+    me.send(b"there", 3)
+    worker.recv(bytearray(5), 3)  # has come: nothing to wait for
+    worker.context.trace(None)
+    waits = own_waits(path)
+    assert len([one for one in waits if one.end - one.begin >= nap * 0.9e9]) == len(calls)
+    read = timeline.read([path])
+    asleep = sum(one.end - one.begin for one in read.slices if one.name == "sleep")
+    assert 0 < asleep < sum(one.end - one.begin for one in waits), "they poll before they sleep"
+    lasted = sorted((one.end - one.begin for one in waits), reverse=True)
+    assert [one["time"] for one in time_spent.summarize(read)["longest_waits"]] == lasted[:10]
 
 
 def test_the_command_joins_and_sums(two_files, tmp_path):
@@ -373,6 +412,25 @@ def test_steps_of_two_devices_are_where_they_belong(tmp_path):
     assert found["runs"] == [ROUNDS, ROUNDS] and found["steps"]["copy"]["count"] == 2 * ROUNDS, done.stdout
     assert done.returncode == (1 if found["received_before_it_was_sent"] else 0), done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_kernels_of_collectives_have_a_line_and_are_summed_up(tmp_path):
+    """As the C tests see them in a file (tests/unit/collectives/kernels_times_test.cpp)."""
+    path = tmp_path / "kernels"
+    bytes_of = packed((timeline.ANNOTATION_NAME, b"bytes"), (timeline.UNSIGNED, 4096))
+    runs = b"".join(
+        event(at, timeline.BEGINS, 4, (timeline.EVENT_NAME, name), (timeline.ANNOTATION, bytes_of))
+        + event(at + 7, timeline.ENDS, 4)
+        for at, name in ((10, b"allreduce, LL"), (20, b"broadcast, Simple"), (30, b"allreduce, LL"))
+    )
+    path.write_bytes(process_with(b"cuda:0, collectives 1") + runs)
+    (line,) = time_spent.summarize(timeline.read([path]))["devices"]
+    assert line["running"] == 21
+    assert [(one["name"], one["count"], one["bytes"], one["total"]) for one in line["steps"]] == [
+        ("allreduce, LL", 2, 8192, 14),
+        ("broadcast, Simple", 1, 4096, 7),
+    ]
+    assert "allreduce, LL" in runner.invoke(app, ["trace", "summary", str(path)]).output
 
 
 PROGRAM = """
