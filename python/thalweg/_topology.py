@@ -40,7 +40,8 @@ class Topology:
     """What is in a machine: a graph of nodes and typed links (docs/topology.md).
 
     nodes and links are lists of dictionaries as in the JSON text; bandwidths are bytes per second in each direction. It does
-    not change. Any thread may use it.
+    not change. Any thread may use it. peers has for each two GPUs what the driver says of access between them ("read", "write",
+    "nvlink", "atomics": "ok" or why not); where NVML does not say it, it is empty.
     """
 
     def __init__(self, text: str) -> None:
@@ -50,6 +51,7 @@ class Topology:
         self.source: str = whole["source"]
         self.nodes: list[dict[str, Any]] = whole["nodes"]
         self.links: list[dict[str, Any]] = whole["links"]
+        self.peers: list[dict[str, str]] = whole.get("peers", [])
 
     def json(self) -> str:
         """The text that THALWEG_TOPOLOGY reads, one node or link a line."""

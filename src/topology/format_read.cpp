@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <bitset>
 #include <cerrno>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "base/printable.hpp"
 #include "base/unique_fd.hpp"
@@ -20,6 +22,7 @@ namespace {
 
 using Kind = NodeKind;
 constexpr unsigned kMostDevices = 64;  // of a kind: what lies between any two of them is looked at
+constexpr size_t kMostPairs = size_t{kMostDevices} * (kMostDevices - 1) / 2;
 constexpr uint64_t kMostMemory = uint64_t{1} << 52;
 constexpr unsigned kMostGeneration = 6, kMostLanes = 32, kMostVersion = 5, kMostPort = 255;
 
@@ -56,6 +59,7 @@ class FormatReader {
     if (Status s = each(root, "nodes", kMostNodes, &FormatReader::node); is_error(s)) return s;
     if (graph_.nodes.empty()) return place_.refuse(root.at, "there are no nodes; the first is {\"id\": \"machine\"}");
     if (Status s = each(root, "links", kMostLinks, &FormatReader::link); is_error(s)) return s;
+    if (Status s = each(root, "peers", kMostPairs, &FormatReader::peers); is_error(s)) return s;
     *out = std::move(graph_);
     return TW_OK;
   }
@@ -63,7 +67,7 @@ class FormatReader {
  private:
   Status head(const JsonValue& root) {
     const Fields fields(root, place_);
-    if (Status s = fields.only({"format", "name", "source", "nvlinks", "nodes", "links"}); is_error(s)) return s;
+    if (Status s = fields.only({"format", "name", "source", "nvlinks", "nodes", "links", "peers"}); is_error(s)) return s;
     std::string format;
     if (Status s = fields.text("format", 64, &format); is_error(s)) return s;
     if (format != "thalweg topology 1")
@@ -289,12 +293,42 @@ class FormatReader {
     return TW_OK;
   }
 
+  // ---- access between GPUs
+  Status peers(const JsonValue& value) {
+    const Fields fields(value, place_);
+    if (Status s = fields.only({"from", "to", "read", "write", "nvlink", "atomics"}); is_error(s)) return s;
+    Peers peers;
+    if (Status s = end(fields, "from", &peers.from); is_error(s)) return s;
+    if (Status s = end(fields, "to", &peers.to); is_error(s)) return s;
+    const bool gpus = graph_.nodes[peers.from].kind == Kind::gpu && graph_.nodes[peers.to].kind == Kind::gpu;
+    if (!gpus || peers.from == peers.to) return fields.refuse("to", "of peers and \"from\" are two GPUs");
+    const auto pair = std::minmax(peers.from, peers.to);
+    if (!pairs_.emplace(pair.first, pair.second).second) return fields.refuse("to", "and \"from\" are peers already");
+    for (size_t use = 0; use < kPeerUses; ++use)
+      if (Status s = peer_status(fields, static_cast<PeerUse>(use), &peers.status[use]); is_error(s)) return s;
+    graph_.peers.push_back(peers);
+    return TW_OK;
+  }
+
+  static Status peer_status(const Fields& fields, PeerUse use, PeerStatus* out) {
+    std::string word, all;
+    if (!fields.has(name_of(use))) return TW_OK;
+    if (Status s = fields.text(name_of(use), 64, &word); is_error(s)) return s;
+    for (size_t i = 1; i < static_cast<size_t>(PeerStatus::count_); ++i) {
+      *out = static_cast<PeerStatus>(i);
+      if (word == name_of(*out)) return TW_OK;
+      all.append(all.empty() ? "" : ", ").append(name_of(*out));
+    }
+    return fields.refuse(name_of(use), "is " + in_quotes(word) + "; it is one of: " + all);
+  }
+
   const TextPlace place_;
   Graph graph_;
   unsigned count_[kNodeKinds] = {};
   std::unordered_map<std::string, size_t> ids_;
   std::unordered_map<std::string, int> uuids_;
   std::unordered_map<size_t, int> upward_;
+  std::set<std::pair<size_t, size_t>> pairs_;  // of peers
   std::bitset<kMostProcessors> taken_;
 };
 

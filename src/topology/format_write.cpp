@@ -45,6 +45,18 @@ void write_link(Json& json, const Graph& graph, const Link& link) {
   json.close('}');
 }
 
+void write_peers(Json& json, const Graph& graph, const Peers& peers) {
+  json.line();
+  json.open(nullptr, '{');
+  json.add("from", graph.id(peers.from));
+  json.add("to", graph.id(peers.to));
+  for (size_t use = 0; use < kPeerUses; ++use) {
+    if (peers.status[use] != PeerStatus::untold)
+      json.add(name_of(static_cast<PeerUse>(use)), std::string(name_of(peers.status[use])));
+  }
+  json.close('}');
+}
+
 }  // namespace
 
 std::string format_graph(const Graph& graph) {
@@ -60,6 +72,11 @@ std::string format_graph(const Graph& graph) {
   json.open("links", '[');
   for (const Link& link : graph.links) write_link(json, graph, link);
   json.close(']');
+  if (!graph.peers.empty()) {
+    json.open("peers", '[');
+    for (const Peers& peers : graph.peers) write_peers(json, graph, peers);
+    json.close(']');
+  }
   json.close('}');
   return json.take() + "\n";
 }

@@ -26,6 +26,25 @@ const char* name_of(Source source) {
   return kNames[static_cast<size_t>(source)];
 }
 
+const char* name_of(PeerStatus status) {
+  constexpr const char* kNames[] = {"",
+                                    "ok",
+                                    "chipset not supported",
+                                    "GPU not supported",
+                                    "IOH topology not supported",
+                                    "disabled by registry key",
+                                    "not supported",
+                                    "unknown"};
+  static_assert(std::size(kNames) == static_cast<size_t>(PeerStatus::count_));
+  return kNames[static_cast<size_t>(status)];
+}
+
+const char* name_of(PeerUse use) {
+  constexpr const char* kNames[] = {"read", "write", "nvlink", "atomics"};
+  static_assert(std::size(kNames) == kPeerUses);
+  return kNames[static_cast<size_t>(use)];
+}
+
 /// Transfers per second and lane by their encoding: 8b/10b, from generation 3 on 128b/130b, then flits of 242 in 256 bytes.
 double pcie_bandwidth(unsigned generation, unsigned lanes) {
   constexpr double kOfLane[] = {

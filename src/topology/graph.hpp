@@ -27,6 +27,14 @@ const char* name_of(LinkKind kind);
 enum class Source : uint8_t { unknown, standard, driver, file, count_ };
 const char* name_of(Source source);
 
+/// Whether the driver gives one GPU access to another one's memory, or why not; untold: it does not say.
+enum class PeerStatus : uint8_t { untold, ok, chipset, gpu, hub, registry_key, not_supported, unknown, count_ };
+/// As in files: "chipset not supported"; of untold nothing.
+const char* name_of(PeerStatus status);
+enum class PeerUse : uint8_t { read, write, nvlink, atomics, count_ };
+inline constexpr size_t kPeerUses = static_cast<size_t>(PeerUse::count_);
+const char* name_of(PeerUse use);
+
 inline constexpr size_t kNoNode = SIZE_MAX;
 inline constexpr unsigned kMostProcessors = 1024;  // CPU_SETSIZE
 inline constexpr unsigned kMostSwitches = 32;      // of PCIe, above each other
@@ -57,6 +65,12 @@ struct Link {
   bool up = true;                                // of nvlink
 };
 
+/// Two GPUs, as the driver tells of them; each pair once.
+struct Peers {
+  size_t from = kNoNode, to = kNoNode;
+  PeerStatus status[kPeerUses] = {};
+};
+
 /// Bytes per second in each direction by the standard; 0: no such generation or version.
 double pcie_bandwidth(unsigned generation, unsigned lanes);
 double nvlink_bandwidth(unsigned version);
@@ -69,6 +83,7 @@ class Graph {
   bool nvlinks_known = true;  // false: nobody told of them, so there may be some that are not here
   std::vector<Node> nodes;
   std::vector<Link> links;
+  std::vector<Peers> peers;
 
   /// Adds a node with the next number of its kind, returns its place.
   size_t add(NodeKind kind, size_t parent);

@@ -78,6 +78,8 @@ class Gpus {
     std::vector<Link> told;
     for (const auto& [device, node] : devices_) tell_links(device, node, &told);
     for (Link& link : join_ends(graph_, std::move(told))) graph_.links.push_back(link);
+    for (size_t i = 0; i < devices_.size() && api_.peers != nullptr; ++i)
+      for (size_t k = i + 1; k < devices_.size(); ++k) tell_peers(devices_[i], devices_[k]);
     return TW_OK;
   }
 
@@ -180,6 +182,23 @@ class Gpus {
       link.to = end_of(device, port, node);
       told->push_back(link);
     }
+  }
+
+  /// What it has no answer to, stays untold.
+  void tell_peers(const std::pair<Device, size_t>& one, const std::pair<Device, size_t>& other) {
+    static_assert(std::size(nvml::kPeerUses) == kPeerUses &&
+                  nvml::kPeerStatuses + 1 == static_cast<size_t>(PeerStatus::count_));
+    Peers peers;
+    peers.from = one.second;
+    peers.to = other.second;
+    bool told = false;
+    for (size_t use = 0; use < kPeerUses; ++use) {
+      unsigned status = 0;
+      if (api_.peers(one.first, other.first, nvml::kPeerUses[use], &status) != nvml::kSuccess) continue;
+      peers.status[use] = status < nvml::kPeerStatuses ? static_cast<PeerStatus>(status + 1) : PeerStatus::unknown;
+      told = true;
+    }
+    if (told && peers.from != peers.to) graph_.peers.push_back(peers);
   }
 
   const Api& api_;

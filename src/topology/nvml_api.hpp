@@ -40,6 +40,9 @@ constexpr unsigned kErrorCounters = 4;  // of a link: replay, recovery, CRC of f
 constexpr unsigned kMostLinks = 18;
 enum RemoteType : unsigned { kRemoteGpu = 0, kRemoteCpu = 1, kRemoteSwitch = 2 };
 
+constexpr unsigned kPeerUses[] = {0, 1, 2, 3};  // P2P capabilities: read, write, NVLink, atomics
+constexpr unsigned kPeerStatuses = 7;           // numbers from 0 on: ok, and six reasons why not
+
 /// By the driver's number of an NVLink's version (1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0): its first digit.
 constexpr unsigned kVersions[] = {0, 1, 2, 2, 3, 3, 4, 5};
 
@@ -64,6 +67,7 @@ constexpr unsigned kVersions[] = {0, 1, 2, 2, 3, 3, 4, 5};
 #define THALWEG_NVML_OPTIONAL(F)                                                                        \
   F(remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", (Device device, unsigned link, unsigned* type)) \
   F(fields, "nvmlDeviceGetFieldValues", (Device device, int count, FieldValue* values))                 \
+  F(peers, "nvmlDeviceGetP2PStatus", (Device device, Device other, unsigned use, unsigned* status))     \
   F(errors, "nvmlDeviceGetNvLinkErrorCounter", (Device device, unsigned link, unsigned counter, unsigned long long* value))
 
 struct Api {

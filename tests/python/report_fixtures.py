@@ -21,6 +21,7 @@ EXPECTED = {
     "nvlink_down": [("nvlink", "cuda:1-cuda:2")],
     "nvlink_of_one_gpu": [("nvlink", "cuda:2")],
     "no_peer_to_peer": [("peer_to_peer", "GPUs")],
+    "no_peer_to_peer_by_option": [("peer_to_peer", "GPUs")],
     "memory_channel": [("numa_slow", "node 1")],
     "remote_memory": [("numa_remote", "nodes")],
     "ptrace": [("single_copy", "kernel")],

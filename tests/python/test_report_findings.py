@@ -52,6 +52,22 @@ def test_every_rule_has_a_fault_and_says_what_helps():
             assert one.what.endswith(".") and one.remedy.endswith(".") and one.numbers and len(one.what) < 250, one
 
 
+def test_why_gpus_do_not_reach_each_other_is_said_where_nvml_says_it():
+    (without,), (told,) = (findings.find(report(name)) for name in ("no_peer_to_peer", "no_peer_to_peer_by_option"))
+    assert "driver says why" not in without.what and "nvidia-smi topo -p2p r" in without.remedy
+    assert "an option of the driver's module turns it off" in told.what and "NVreg_RegistryDwords" in told.remedy
+    assert "the driver's reason, for 6 of them: disabled by registry key" in told.numbers
+    for reason in ("chipset not supported", "GPU not supported", "IOH topology not supported", "not supported", "unknown"):
+        changed = report("no_peer_to_peer_by_option")
+        for pair in changed["topology"]["peers"]:
+            pair["read"] = reason
+        (one,) = findings.find(changed)
+        assert any(number.endswith(": " + reason) for number in one.numbers)
+        assert (one.remedy == without.remedy) == (reason not in rules_gpu.NO_ACCESS)
+    changed["topology"]["peers"] = [{"from": "gpu:0", "to": "gpu:1", "read": "ok", "write": "ok"}]  # of another pair nothing
+    assert findings.find(changed) == [without]
+
+
 def with_noise(document, part, random_numbers):
     """Each measured number up to `part` larger or smaller, a row's all by the same."""
     for step in document["steps"]:

@@ -4,6 +4,7 @@ process of its own, which THALWEG_TOPOLOGY tells its machine."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
@@ -129,6 +130,35 @@ def test_topo_draws_every_machine(name, tmp_path):
         if box.get("x"):
             assert float(box.get("x")) >= 0 and float(box.get("x")) + float(box.get("width")) <= width
             assert float(box.get("y")) + float(box.get("height")) <= height
+
+
+def with_peers(path: pathlib.Path, why: dict[tuple[int, int], str]) -> pathlib.Path:
+    """Four GPUs of two sockets, whose driver says so of these pairs, and of all others that they have access."""
+    whole = json.loads((MACHINES / "two_sockets_pcie.json").read_text())
+    whole["peers"] = [
+        {"from": f"gpu:{one}", "to": f"gpu:{other}", "read": said, "write": said, "nvlink": "not supported"}
+        for one, other in itertools.combinations(range(4), 2)
+        for said in [why.get((one, other), "ok")]
+    ]
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def test_topo_says_why_gpus_do_not_reach_each_other(tmp_path):
+    apart = {(0, 2): "chipset not supported", (1, 3): "chipset not supported", (0, 1): "disabled by registry key"}
+    file = with_peers(tmp_path / "apart.json", apart)
+    said = topo(machine=file)
+    assert "! no peer access between gpu 0-2, 1-3: chipset not supported, says the driver" in said
+    assert "! no peer access between gpu 0-1: disabled by registry key, says the driver" in said
+    assert said.count("no peer access") == 2
+    assert json.loads(topo("--json", machine=file))["peers"] == json.loads(file.read_text())["peers"]
+    first = python("import thalweg as tw; print(tw.topology().peers[0]['read'])", machine=file)
+    assert first == "disabled by registry key\n"
+    nobody = dict.fromkeys(itertools.combinations(range(4), 2), "GPU not supported")
+    said = topo(machine=with_peers(tmp_path / "nobody.json", nobody))
+    assert "! no peer access between any two GPUs: GPU not supported, says the driver" in said
+    assert "peer access" not in topo(machine=with_peers(tmp_path / "all.json", {}))
+    assert "peer access" not in topo(machine="two_sockets_pcie")
 
 
 def test_the_matrix_is_nvidia_smis():

@@ -31,6 +31,7 @@ class Graph:
         self.nvlinks_known: bool = whole.get("nvlinks", "known") == "known"
         self.nodes: dict[str, dict[str, Any]] = {node["id"]: node for node in whole["nodes"]}
         self.links: list[dict[str, Any]] = whole["links"]
+        self.peers: list[dict[str, str]] = whole.get("peers", [])
         self._children: dict[str, list[str]] = defaultdict(list)
         for node in whole["nodes"]:
             if "parent" in node:
@@ -72,6 +73,11 @@ class Graph:
     def processors(self, cores: list[str]) -> list[int]:
         """The processors of cores, ascending."""
         return sorted(number for core in cores for number in numbers(self.nodes[core]["processors"]))
+
+
+def no_access(peers: dict[str, str]) -> str:
+    """Why the driver lets two GPUs not read or write each other's memory; "": it does, or says nothing."""
+    return next((peers[use] for use in ("read", "write") if peers.get(use, "ok") != "ok"), "")
 
 
 FAR, FEW = (

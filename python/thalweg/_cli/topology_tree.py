@@ -10,7 +10,20 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from .topology_graph import PCIE_KINDS, Graph, card_rate, far_more, is_up, kind_of, listed, number_of, pcie_text, rate, size
+from .topology_graph import (
+    PCIE_KINDS,
+    Graph,
+    card_rate,
+    far_more,
+    is_up,
+    kind_of,
+    listed,
+    no_access,
+    number_of,
+    pcie_text,
+    rate,
+    size,
+)
 
 STYLES = {"gpu": "bold green", "nic": "bold cyan", "nvswitch": "green", "numa": "bold", "package": "bold"}
 KIND_STYLES = {
@@ -113,9 +126,25 @@ def links(graph: Graph) -> Table | None:
     return table if table.row_count else None
 
 
+def peer_notes(graph: Graph) -> list[str]:
+    """GPUs that do not reach each other's memory, by the driver's reasons."""
+    why: dict[str, list[tuple[str, str]]] = {}
+    for peers in graph.peers:
+        if reason := no_access(peers):
+            why.setdefault(reason, []).append((peers["from"], peers["to"]))
+    count = len(graph.all("gpu"))
+    said = []
+    for reason, pairs in why.items():
+        between = "any two GPUs" if 2 * len(pairs) == count * (count - 1) and count > 2 else pairs_text(pairs)
+        said.append(f"no peer access between {between}: {reason}, says the driver")
+    return said
+
+
 def notes(graph: Graph) -> list[str]:
-    """Of NVLinks: that nobody told of them, those that are down somewhere, those with far more errors than others."""
+    """Of NVLinks: that nobody told of them, those that are down somewhere, those with far more errors than others. Of GPUs: why
+    they do not reach each other."""
     said = [] if graph.nvlinks_known else ["NVLinks are not known: there was no NVML to tell of them"]
+    said += peer_notes(graph)
     for (one, other), some in graph.nvlinks().items():
         count = sum(not is_up(link) for link in some)
         if count and not other:  # in the words of tw_distance.note

@@ -68,21 +68,65 @@ def gpu_link(document: Document) -> Iterator[Finding]:
         )
 
 
+# By the driver's reason: what it means, and what helps.
+NO_ACCESS = {
+    "chipset not supported": (
+        "the chipset between them, or what a virtual machine is shown of it, does not carry it",
+        "Turn ACS off for the bridges above them, the IOMMU to pass-through (iommu=pt), and give a virtual machine all GPUs of "
+        "a switch; GPUs below one switch may reach each other where those of two sockets do not.",
+    ),
+    "GPU not supported": (
+        "these models have no peer access, or not with each other",
+        "Nothing on this machine turns it on: use GPUs of one model that has it, or leave their copies to pinned host memory.",
+    ),
+    "IOH topology not supported": (
+        "they are below different I/O hubs, between which it does not pass",
+        "Put GPUs that work together below one socket's PCIe (thalweg topo shows where they are), by slots or by the choice of "
+        "ranks' GPUs.",
+    ),
+    "disabled by registry key": (
+        "an option of the driver's module turns it off",
+        "Look for NVreg_RegistryDwords in /etc/modprobe.d and in /proc/driver/nvidia/params, take the option for peer mappings "
+        "out, and load the module again.",
+    ),
+}
+ANY_ACCESS = (
+    "Turn ACS off for the bridges above them, the IOMMU to pass-through (iommu=pt), and give a virtual machine or "
+    "container all GPUs of a switch; nvidia-smi topo -p2p r says what the driver permits."
+)
+
+
+def _reasons(document: Document, pairs: set[frozenset[str]]) -> dict[str, list[frozenset[str]]]:
+    """Pairs of devices by the driver's reason why they have no access; without those of which it says nothing."""
+    graph, why = Graph(document), {}
+    nodes = {device: graph.gpu(device) for pair in pairs for device in pair}
+    for pair in sorted(pairs, key=sorted):
+        ends = [nodes[device] for device in pair]
+        reason = graph.no_access(ends[0], ends[1]) if len(ends) == 2 and all(ends) else ""
+        if reason:
+            why.setdefault(reason, []).append(pair)
+    return why
+
+
 def peer_to_peer(document: Document) -> Iterator[Finding]:
-    """GPUs whose copies to each other go through the host."""
+    """GPUs whose copies to each other go through the host, and why, where the driver says it."""
     if pairs := readings.unreached(document):
-        count = len({frozenset(pair) for pair in pairs})
+        both = {frozenset(pair) for pair in pairs}
+        count, why = len(both), _reasons(document, both)
+        most = max(why, key=lambda reason: len(why[reason]), default="")
+        meaning, remedy = NO_ACCESS.get(most, ("", ANY_ACCESS))
         values = [v for c, v in readings.copies(document).items() if (c.source, c.target) in pairs and c.direction == "one"]
         names = ", ".join(sorted({f"{_name(min(pair))} and {_name(max(pair))}" for pair in pairs})[:8])
         yield Finding(
             "peer_to_peer",
             FAULT,
             "GPUs",
-            f"{count} pairs of GPUs do not reach each other's memory: copies between them go through the host.",
-            "Turn ACS off for the bridges above them, the IOMMU to pass-through (iommu=pt), and give a virtual machine or "
-            "container all GPUs of a switch; nvidia-smi topo -p2p r says what the driver permits.",
+            f"{count} {'pair' if count == 1 else 'pairs'} of GPUs do not reach each other's memory: copies between them go "
+            "through the host." + (f" The driver says why: {meaning}." if meaning else ""),
+            remedy,
             (
                 f"without access: {names}{' and more' if count > 8 else ''}",
+                *(f"the driver's reason, for {len(some)} of them: {reason}" for reason, some in why.items()),
                 *([f"best of them: {rate(max(values))}"] if values else []),
             ),
         )

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from thalweg._cli.topology_graph import no_access
+
 from . import commands
 from .document import Document
 
@@ -89,6 +91,7 @@ class Graph:
             if link["kind"] != "nvlink":
                 self._ways.setdefault(link["from"], []).append((link, link["to"]))
                 self._ways.setdefault(link["to"], []).append((link, link["from"]))
+        self._peers = {frozenset((one["from"], one["to"])): one for one in graph.get("peers", [])}
         devices = document.get("info", {}).get("devices", [])
         self._uuids = {_digits(device.get("uuid", "")): device["name"] for device in devices}
         self._addresses = {_address(device.get("pci", "")): device["name"] for device in devices}
@@ -154,6 +157,10 @@ class Graph:
             for link in (*self.links, *self.lost)
             if link["kind"] == "nvlink" and gpu in (link["from"], link.get("to"))
         )
+
+    def no_access(self, one: str, other: str) -> str:
+        """Why the driver gives two GPUs' nodes no access to each other's memory; "": it does, or does not say."""
+        return no_access(self._peers.get(frozenset((one, other)), {}))
 
     def pcie(self, node: str) -> Link:
         """Its link to what is above it; empty: not known."""

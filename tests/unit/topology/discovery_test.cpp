@@ -227,6 +227,29 @@ TEST_F(Discovered, LinksThatAreDownStay) {
   EXPECT_EQ(nvlinks_between(stuck, stuck.find("gpu:1"), stuck.find("gpu:2")).down, 1u);
 }
 
+/// As the driver says it, for each pair and use; it stays in files, and is nothing where nobody says it.
+TEST_F(Discovered, WhyThereIsNoAccessBetweenGpus) {
+  where_.nvml = FAKE_NVML;
+  setenv("THALWEG_FAKE_NVML", "apart", 1);
+  Graph graph;
+  ASSERT_EQ(parse_graph(format_graph(discover(where_).graph), "x", &graph), TW_OK) << last_error();
+  ASSERT_EQ(graph.peers.size(), 3u);
+  const auto said = [&](const char* one, const char* other, PeerUse use) -> std::string {
+    for (const Peers& peers : graph.peers)
+      if (graph.id(peers.from) == one && graph.id(peers.to) == other) return name_of(peers.status[static_cast<size_t>(use)]);
+    return "no such pair";
+  };
+  for (const PeerUse use : {PeerUse::read, PeerUse::write, PeerUse::nvlink}) {
+    EXPECT_EQ(said("gpu:0", "gpu:1", use), "chipset not supported");
+    EXPECT_EQ(said("gpu:0", "gpu:2", use), "disabled by registry key");
+    EXPECT_EQ(said("gpu:1", "gpu:2", use), "ok");
+  }
+  EXPECT_EQ(said("gpu:0", "gpu:1", PeerUse::atomics), "");
+  EXPECT_EQ(said("gpu:1", "gpu:2", PeerUse::atomics), "ok");
+  where_.nvml = "none";
+  EXPECT_TRUE(discover(where_).graph.peers.empty());
+}
+
 TEST_F(Discovered, WithoutNvmlNvlinksAreNotKnown) {
   describe_processors();
   describe_pci();

@@ -153,6 +153,37 @@ TEST(Format, LinksNeedNotSayWhereTheyLead) {
   EXPECT_NE(std::string(last_error()).find("\"unknown\" where nobody told"), std::string::npos) << last_error();
 }
 
+TEST(Format, WhatTheDriverSaysOfPairsOfGpus) {
+  const auto with = [](const std::string& peers) {
+    return R"({"format": "thalweg topology 1", "nodes": [{"id": "machine"}, {"id": "gpu:0", "parent": "machine"},
+      {"id": "gpu:1", "parent": "machine"}, {"id": "nic:0", "parent": "machine"}], "links": [], "peers": [)" +
+           peers + "]}";
+  };
+  const std::string pair =
+      R"({"from": "gpu:0", "to": "gpu:1", "read": "ok", "write": "disabled by registry key", "atomics": "unknown"})";
+  Graph graph, again;
+  ASSERT_EQ(parse_graph(with(pair), "F", &graph), TW_OK) << last_error();
+  ASSERT_EQ(parse_graph(format_graph(graph), "F", &again), TW_OK) << last_error();
+  ASSERT_EQ(again.peers.size(), 1u);
+  const PeerStatus wanted[] = {PeerStatus::ok, PeerStatus::registry_key, PeerStatus::untold, PeerStatus::unknown};
+  for (size_t use = 0; use < kPeerUses; ++use) EXPECT_EQ(again.peers[0].status[use], wanted[use]);
+  const std::pair<std::string, const char*> wrong[] = {
+      {R"({"from": "gpu:0", "to": "gpu:0"})", "are two GPUs"},
+      {R"({"from": "gpu:0", "to": "nic:0"})", "are two GPUs"},
+      {R"({"from": "gpu:0"})", "which no node has"},
+      {R"({"from": "gpu:0", "to": "gpu:2"})", "which no node has"},
+      {pair + R"(, {"from": "gpu:1", "to": "gpu:0"})", "are peers already"},
+      {R"({"from": "gpu:0", "to": "gpu:1", "read": "no"})", "is \"no\"; it is one of: ok, chipset not supported"},
+      {R"({"from": "gpu:0", "to": "gpu:1", "read": ""})", "it is one of"},
+      {R"({"from": "gpu:0", "to": "gpu:1", "read": 1})", "needs a text"},
+      {R"({"from": "gpu:0", "to": "gpu:1", "reads": "ok"})", "is not known here"},
+  };
+  for (const auto& [peers, what] : wrong) {
+    EXPECT_EQ(parse_graph(with(peers), "F", &graph), TW_ERR_INVALID) << peers;
+    EXPECT_NE(std::string(last_error()).find(what), std::string::npos) << last_error();
+  }
+}
+
 TEST(Format, SwitchesAreNestedSoDeepAndNoDeeper) {
   const auto nested = [](unsigned depth) {
     std::string text = R"({"format": "thalweg topology 1", "nodes": [{"id": "machine"})", above = "machine";
