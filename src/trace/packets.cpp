@@ -172,8 +172,8 @@ void Packets::activity_ends(const Event& event, uint64_t ns, std::string* out) {
   open_.erase(at);
 }
 
-void Packets::note(const char* what, uint64_t value, uint64_t ns, std::string* out) {
-  event(kInstant, process_);
+void Packets::note(const char* what, uint64_t value, uint64_t track, uint64_t ns, std::string* out) {
+  event(kInstant, track != 0 ? track : process_);
   body_.text(kCategory, "trace");
   body_.text(kEventName, what);
   annotate("events", value);

@@ -30,7 +30,8 @@ class Packets {
   /// The lines, described before their first packet.
   uint64_t thread_track(int thread, const std::string& name, std::string* out);
   uint64_t named_track(uint64_t number, const std::string& name, std::string* out);
-  void note(const char* what, uint64_t value, uint64_t ns, std::string* out);
+  /// How many events something happened to. track: of a thread; 0: of the process.
+  void note(const char* what, uint64_t value, uint64_t track, uint64_t ns, std::string* out);
 
  private:
   uint64_t uuid(uint64_t kind, uint64_t number) const;

@@ -58,7 +58,11 @@ Session::Session(UniqueFd file, std::string path, const void* owner)
       packets_(process_incarnation(), getpid()),
       host_(cpu_ticks_per_second(), 1e9 / double(cpu_ticks_per_second())) {
   process_ = own_name();
-  for (const auto& ring : rings()) ring->drain([](const Event&) {});  // of an earlier timeline
+  for (const auto& ring : rings()) {  // of an earlier timeline
+    ring->drain([](const Event&) {});
+    Line* const line = line_of(*ring);
+    line->dropped_before = line->dropped = ring->dropped();
+  }
   take_sources([](const Event&) {});
   const Recorded before = recorded();
   events_ = before.events;
@@ -136,6 +140,7 @@ void Session::take() {
   for (const auto& ring : rings()) {
     Line* const line = line_of(*ring);
     ring->drain([&](const Event& event) { taken_.push_back({event, line}); });
+    line->dropped = ring->dropped();
   }
 }
 
@@ -190,7 +195,10 @@ uint64_t Session::ns_of(const Taken& taken, uint64_t time) {
 
 uint64_t Session::track_of(const Taken& taken, std::string* out) {
   if (taken.event.phase == Phase::on_track) return packets_.named_track(taken.event.id, track(taken.event.id).name, out);
-  Line& line = *taken.line;
+  return track_of(*taken.line, out);
+}
+
+uint64_t Session::track_of(Line& line, std::string* out) {
   if (line.track == 0) line.track = packets_.thread_track(line.thread, line.name, out);
   return line.track;
 }
@@ -275,12 +283,24 @@ void Session::append(const std::string& text) {
   }
 }
 
+/// By thread; the rest, of plans' rings and of threads that got none, by the process.
+void Session::note_dropped(uint64_t dropped, std::string* out) {
+  const uint64_t now = host_.map(cpu_ticks());
+  for (auto& [ring, line] : lines_) {
+    const uint64_t own = std::min(line.dropped - line.dropped_before, dropped);
+    if (own == 0) continue;
+    packets_.note("dropped", own, track_of(line, out), now, out);
+    dropped -= own;
+  }
+  if (dropped != 0) packets_.note("dropped", dropped, 0, now, out);
+}
+
 void Session::end() {
   const Recorded all = recorded();
   std::string out;
-  packets_.note("recorded", all.events - events_, host_.map(cpu_ticks()), &out);
+  packets_.note("recorded", all.events - events_, 0, host_.map(cpu_ticks()), &out);
   if (all.dropped != dropped_) {
-    packets_.note("dropped", all.dropped - dropped_, host_.map(cpu_ticks()), &out);
+    note_dropped(all.dropped - dropped_, &out);
     warn_once("trace-dropped", std::to_string(all.dropped - dropped_) +
                                    " events of the timeline found their thread's ring full and are " + "not in " + path_ +
                                    ": trace a shorter part, or leave a core to the thread that writes");

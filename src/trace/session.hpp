@@ -53,7 +53,8 @@ class Session {
   struct Line {
     int thread = 0;
     std::string name;
-    uint64_t track = 0;  // 0: not described yet
+    uint64_t track = 0;                        // 0: not described yet
+    uint64_t dropped_before = 0, dropped = 0;  // by its ring: before this timeline, and in all
   };
   struct Taken {
     Event event;
@@ -69,6 +70,8 @@ class Session {
   void emit(const Point& point, std::string* out);
   Line* line_of(const Ring& ring);
   uint64_t track_of(const Taken& taken, std::string* out);
+  uint64_t track_of(Line& line, std::string* out);
+  void note_dropped(uint64_t dropped, std::string* out);
   uint64_t ns_of(const Taken& taken, uint64_t time);
   const Track& track(uint64_t number);
   const ClockMap* clock_of(const Event& event);

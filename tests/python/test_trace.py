@@ -433,6 +433,26 @@ def test_kernels_of_collectives_have_a_line_and_are_summed_up(tmp_path):
     assert "allreduce, LL" in runner.invoke(app, ["trace", "summary", str(path)]).output
 
 
+def test_dropped_events_are_told_by_thread(tmp_path):
+    def events(count):
+        return (timeline.ANNOTATION, packed((timeline.ANNOTATION_NAME, b"events"), (timeline.UNSIGNED, count)))
+
+    path = tmp_path / "dropped"
+    path.write_bytes(
+        process_with(b"a[b]\x1b")
+        + event(5, timeline.INSTANT, 1, (timeline.EVENT_NAME, b"dropped"), events(30))
+        + event(5, timeline.INSTANT, 2, (timeline.EVENT_NAME, b"dropped"), events(1200))
+    )
+    found = time_spent.summarize(timeline.read([path]))
+    assert found["lost"] == 1230
+    assert [one["events"] for one in found["dropped"]] == [1200, 30]
+    assert all(one["line"].startswith("a[b]\x1b 7: ") for one in found["dropped"])
+    shown = io.StringIO()
+    trace.show(found, Console(file=shown, width=200))
+    assert r"  a[b]\x1b 7: a[b]\x1b: 1200" in shown.getvalue()
+    assert "plans, threads without a ring: 30" in shown.getvalue() and "1230 events were dropped" in shown.getvalue()
+
+
 PROGRAM = """
 import os, sys, thalweg as tw
 with tw.Context(job_key=b"k" * 32) as context, tw.Worker(context) as worker:

@@ -20,6 +20,7 @@ def summarize(timeline: Timeline) -> Summary:
     return {
         "cut": timeline.cut,
         "lost": sum(one.number("events") for one in timeline.instants if one.name == "dropped"),
+        "dropped": dropped(timeline),
         "threads": threads(timeline),
         "operations": operations(timeline),
         "devices": devices(timeline),
@@ -44,6 +45,19 @@ def line_of(timeline: Timeline, uuid: int) -> str:
 def is_lane(track: Track) -> bool:
     """Operations under way, which overlap what threads do."""
     return not track.thread and track.uuid != track.process and track.name.startswith("operations ")
+
+
+def dropped(timeline: Timeline) -> list[Summary]:
+    """Events that are missing, by the thread whose ring was full; of plans, and of threads without one, by the process."""
+    found: dict[int, int] = {}
+    for one in timeline.instants:
+        if one.name == "dropped":
+            found[one.track] = found.get(one.track, 0) + one.number("events")
+    rows = []
+    for uuid, events in found.items():
+        others = f"{process_of(timeline, timeline.tracks[uuid])}: plans, threads without a ring"
+        rows.append({"line": line_of(timeline, uuid) if timeline.tracks[uuid].thread else others, "events": events})
+    return sorted(rows, key=lambda one: -one["events"])
 
 
 def spans(timeline: Timeline) -> dict[int, tuple[int, int]]:

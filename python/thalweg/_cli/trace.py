@@ -88,6 +88,8 @@ def show(found: Summary, console: Console) -> None:
     if found["lost"]:
         dropped = f"{found['lost']} events were dropped, because rings were full: what follows lacks them."
         console.print(Text(dropped, style="yellow"))
+        for one in found["dropped"]:
+            console.print(Text("  ") + named(one["line"]) + f": {one['events']}")
     if found["cut"]:
         console.print(Text("A file breaks off: its process was killed, or still runs.", style="yellow"))
     parts = list(tables(found))

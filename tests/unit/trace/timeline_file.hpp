@@ -61,7 +61,7 @@ struct Message {
 struct Seen {
   uint64_t ns, type, track, flow, flow_ends;
   std::string name;
-  uint64_t bytes;  // that it is annotated with
+  uint64_t bytes, dropped;  // that it is annotated with
 };
 
 /// Of an event's annotations.
@@ -97,7 +97,7 @@ struct TimelineFile {
         const Message what(event);
         EXPECT_TRUE(tracks.contains(what.number(11))) << "a line that was not described";
         events.push_back({packet.number(8), what.number(9), what.number(11), what.number(47), what.number(48), what.text(23),
-                          annotated(what, "bytes")});
+                          annotated(what, "bytes"), annotated(what, "events")});
       }
     }
   }

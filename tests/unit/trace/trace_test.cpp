@@ -259,6 +259,38 @@ TEST_F(Trace, AFullRingIsReported) {
   EXPECT_EQ(file.count("dropped"), kept < 3'000'000 ? 1u : 0u);
 }
 
+/// By the thread whose ring it was, whether it still runs or not; not those of an earlier timeline.
+TEST_F(Trace, DroppedEventsAreToldByThread) {
+  constexpr uint64_t kEach = 400'000;
+  Event event;
+  event.what = What::sent;
+  const auto fill = [&](const char* name) {
+    pthread_setname_np(pthread_self(), name);
+    for (uint64_t i = 0; i < kEach; ++i) record_now(event);
+  };
+  ASSERT_EQ(start(path("before"), this), TW_OK);
+  std::thread([&] { fill("before"); }).join();
+  for (uint64_t i = 0; i < kEach; ++i) record_now(event);  // of this thread, whose ring stays
+  ASSERT_EQ(stop(this), TW_OK);
+  ASSERT_EQ(start(path("dropped"), this), TW_OK);
+  std::thread first([&] { fill("first"); });
+  first.join();
+  std::thread second([&] { fill("second"); });
+  second.join();
+  record_now(event);
+  ASSERT_EQ(stop(this), TW_OK);
+  const File file(path("dropped"));
+  std::map<std::string, uint64_t> kept, dropped;
+  for (const auto& one : file.events) {
+    kept[file.tracks.at(one.track)] += one.name == "sent" ? 1 : 0;
+    dropped[file.tracks.at(one.track)] += one.name == "dropped" ? one.dropped : 0;
+  }
+  for (const char* const name : {"first", "second"}) EXPECT_EQ(kept[name] + dropped[name], kEach) << name;
+  uint64_t all = 0;
+  for (const auto& [line, count] : dropped) all += count;
+  EXPECT_EQ(all, dropped["first"] + dropped["second"]) << "of other lines, or of the timeline before";
+}
+
 TEST_F(Trace, AForkedChildRecordsNothing) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer lets no child of several threads start one";
