@@ -433,6 +433,31 @@ def test_kernels_of_collectives_have_a_line_and_are_summed_up(tmp_path):
     assert "allreduce, LL" in runner.invoke(app, ["trace", "summary", str(path)]).output
 
 
+def test_replays_of_collectives_kernels_of_two_processes_are_in_the_summary(tmp_path):
+    """Each allreduce of two ranks' devices once: one that prepares, and three launches of a graph that has one."""
+    ranks = pathlib.Path(__file__).with_name("collective_ranks.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "thalweg._cli.main", "run", "-n", "2", str(ranks), "captured"],
+        env={**os.environ, "THALWEG_TRACE": str(tmp_path / "rank.pftrace")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.count("good") == 2, done.stdout + done.stderr
+    files = [str(path) for path in tmp_path.glob("rank-*.pftrace")]
+    found = json.loads(runner.invoke(app, ["trace", "summary", "--json", *files]).output)
+    lines = [one for one in found["devices"] if ", collectives " in one["queue"]]
+    assert len(lines) == 2 and {device for device in (0, 1) for one in lines if f"emulated:{device}, " in one["queue"]} == {
+        0,
+        1,
+    }
+    for line in lines:
+        (runs,) = (one for one in line["steps"] if one["name"].startswith("allreduce, "))
+        assert (runs["count"], runs["bytes"]) == (4, 4 * 501 * 4)
+        assert 0 < runs["total"] <= line["running"]
+
+
 def test_dropped_events_are_told_by_thread(tmp_path):
     def events(count):
         return (timeline.ANNOTATION, packed((timeline.ANNOTATION_NAME, b"events"), (timeline.UNSIGNED, count)))
