@@ -39,10 +39,12 @@ TW_CHECKED tw_status tw_queue_create(tw_context *context, const char *place, con
 TW_CHECKED tw_status tw_queue_wrap(tw_context *context, void *stream, const char *place, const tw_queue_options *options,
                                    tw_queue **queue);
 /** Waits for work of tw_send_on and its like, and for runs that wait ahead of their kernels; for nothing else. Runs of
- *  plans on a device continue; those that a host queue has not ended are aborted, and their plans fail (TW_ERR_CLOSED). */
+ *  plans on a device continue; those that a host queue has not ended are aborted, and their plans fail (TW_ERR_CLOSED).
+ *  A capture that was begun and not ended is dropped. Not from a function that the queue runs (tw_queue_call). */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
-/** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. */
+/** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. fn must not wait for the
+ *  queue: tw_queue_synchronize there is TW_ERR_INVALID. */
 TW_CHECKED tw_status tw_queue_call(tw_queue *queue, void (*fn)(void *arg), void *arg);
 /** Waits for what is enqueued, then tw_queue_check. */
 TW_CHECKED tw_status tw_queue_synchronize(tw_queue *queue);
