@@ -163,6 +163,11 @@ void answer_sync(Engine& engine, Peer& peer, uint64_t op) {
   if (op != 0) engine.send_control(peer, make_header(Frame::matched, 0, op, 0), nullptr);
 }
 
+/// Word by word, as the port has just stored them: a load of two at once would wait until both stores are in the cache.
+inline tw_recv_info info_of(const Peer& peer, const FrameHeader& header, uint64_t length) {
+  return {peer.endpoint, __atomic_load_n(&header.a, __ATOMIC_RELAXED), __atomic_load_n(&header.b, __ATOMIC_RELAXED), length};
+}
+
 /// A call costs more than a word.
 inline void copy_body(std::byte* to, const std::byte* from, uint64_t n) {
   if (n == 8) {
@@ -199,7 +204,7 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
   message->engine = &engine;
   message->peer = &peer;
-  message->info = {peer.endpoint, header.a, header.b, length};
+  message->info = info_of(peer, header, length);
   message->cost = cost;
   message->sync_op = sync;
   message->arrived = length;
@@ -212,7 +217,7 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
                                             uint64_t length, uint64_t sync, OpRun* run) {
   if (!engine.free_to_match(peer, header.a, &run)) return;
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
-  run->info = {peer.endpoint, header.a, header.b, length};
+  run->info = info_of(peer, header, length);
   consumed_message(engine, peer, length);
   answer_sync(engine, peer, sync);
   deliver(engine, *run, payload, length);
@@ -226,28 +231,48 @@ inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBy
       (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
   waited_.store(nullptr, std::memory_order_relaxed);
-  receive->info = {peer.endpoint, header.a, header.b, header.length};
+  receive->info = info_of(peer, header, header.length);
   consumed_message(*this, peer, header.length);
   copy_body(receive->address, body.payload(), std::min<uint64_t>(header.length, receive->length));
   receive->status = header.length <= receive->length ? TW_OK : TW_ERR_TRUNCATED;
   return true;
 }
 
+namespace {
+
+/// The bytes of a sole receive are there: it ends. Calls, if any, come last, so that the way of a short message saves no registers.
+[[gnu::always_inline]] inline void end_sole(Engine& engine, OpRun& run, Peer& peer, const FrameHeader& header,
+                                            uint64_t length) {
+  run.info = info_of(peer, header, length);
+  run.cancelable = false;
+  run.status.store(TW_OK, std::memory_order_release);  // with the bytes and run.info
+  if (run.sink == SinkKind::callback) engine.completions().call_in_progress(run);
+  consumed_message(engine, peer, length);
+}
+
+[[gnu::noinline]] void deliver_sole_bytes(Engine& engine, OpRun& run, Peer& peer, const FrameHeader& header,
+                                          const std::byte* body) {
+  const uint64_t length = header.length;
+  if (length != 0) std::memcpy(run.own.address, body, length);
+  end_sole(engine, run, peer, header, length);
+}
+
+}  // namespace
+
 /// What post_run() has made, and nothing has touched since, is in no list and of no peer.
-inline bool Engine::deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body) {
+[[gnu::always_inline]] inline bool Engine::deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body) {
   OpRun* const run = sole_.load(std::memory_order_relaxed);
   if (run == nullptr || ((run->own.tag ^ header.a) & run->own.mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
-  const uint64_t length = header.length;
-  if (length > run->own.length || run->sink > SinkKind::callback || run->detached || run->extras) [[unlikely]]
+  if (header.length > run->own.length || run->sink > SinkKind::callback || run->detached || run->extras) [[unlikely]]
     return false;  // it is matched like others
   sole_.store(nullptr, std::memory_order_relaxed);
-  run->info = {peer.endpoint, header.a, header.b, length};
-  consumed_message(*this, peer, length);
-  copy_body(run->own.address, body.payload(), length);
-  run->cancelable = false;
-  run->status.store(TW_OK, std::memory_order_release);  // with the bytes and run->info
-  if (run->sink == SinkKind::callback) completions_.call_in_progress(*run);
+  if (header.length == sizeof(uint64_t)) [[likely]] {
+    std::memcpy(run->own.address, body.payload(), sizeof(uint64_t));
+    end_sole(*this, *run, peer, header, sizeof(uint64_t));
+  } else {
+    deliver_sole_bytes(*this, *run, peer, header, body.payload());
+  }
   return true;
 }
 
@@ -269,18 +294,21 @@ namespace {
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   if (needs_bounce_buffer(*run->op)) [[unlikely]]
     return on_tagged_for_device(engine, peer, header, payload, length, sync, run);
-  run->info = {peer.endpoint, header.a, header.b, length};
+  run->info = info_of(peer, header, length);
   consumed_message(engine, peer, length);
   if (sync != 0) [[unlikely]]
     answer_sync(engine, peer, sync);
   deliver_to_host(engine, *run, payload, length);
 }
 
+[[gnu::noinline]] void on_tagged_otherwise(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  if (!engine.deliver_waited(peer, header, body)) on_tagged_to_match(engine, peer, header, std::move(body));
+}
+
 }  // namespace
 
 void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (engine.deliver_sole(peer, header, body) || engine.deliver_waited(peer, header, body)) return;
-  on_tagged_to_match(engine, peer, header, std::move(body));
+  if (!engine.deliver_sole(peer, header, body)) on_tagged_otherwise(engine, peer, header, std::move(body));
 }
 
 void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
@@ -301,7 +329,7 @@ std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& hea
   if (trace::on()) [[unlikely]]
     trace_arrived(peer, true, header.a, header.length);
   run->cancelable = false;
-  run->info = {peer.endpoint, header.a, header.b, header.length};
+  run->info = info_of(peer, header, header.length);
   engine.bind(*run, peer);
   peer.destination = run;
   return run->op->address;
@@ -388,7 +416,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   peer.assembly.length = first.length;
   peer.assembly.arrived = 0;
   if (run != nullptr) {
-    run->info = {peer.endpoint, header.a, header.b, first.length};
+    run->info = info_of(peer, header, first.length);
     receive_assembly(engine, peer, *run);
     return feed(engine, peer, body.payload(), n);
   }
@@ -399,7 +427,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   message->kind = tw_message::Kind::arriving;
   message->engine = &engine;
   message->peer = &peer;
-  message->info = {peer.endpoint, header.a, header.b, first.length};
+  message->info = info_of(peer, header, first.length);
   message->cost = cost;
   peer.assembly.kind = Assembly::Kind::message;
   peer.assembly.message = message;

@@ -2,6 +2,7 @@
 // Tagged messages, requests and datatypes.
 #include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "world.hpp"
 
@@ -30,6 +31,83 @@ TEST(Tag, EveryLengthArrivesWhoeverIsFirst) {
       EXPECT_TRUE(std::equal(out.begin(), out.end(), in.begin())) << n;
       for (size_t g = n; g < in.size(); ++g) EXPECT_EQ(in[g], 0xEE);
     }
+  }
+}
+
+/// What a callback was told.
+struct Told {
+  unsigned times = 0;
+  ucs_status_t status = UCS_INPROGRESS;
+  ucp_tag_recv_info_t info{};
+};
+
+ucp_request_param_t telling(Told* told) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data) {
+    auto& told = *static_cast<Told*>(user_data);
+    told = {told.times + 1, status, *info};
+    EXPECT_EQ(ucp_request_check_status(request), status);
+    ucp_request_free(request);
+  };
+  param.user_data = told;
+  return param;
+}
+
+/// One message, whose receive was posted before; or behind it, unexpected.
+void tell_one(World& w, Side& from, Side& to, size_t length, size_t room, bool unexpected) {
+  const auto out = random_bytes(length);
+  std::vector<unsigned char> in(room + 16, 0xEE);
+  Told told;
+  const ucp_request_param_t none = nothing(), param = telling(&told);
+  ucs_status_ptr_t send = nullptr;
+  if (unexpected) send = ucp_tag_send_nbx(from.ep, out.data(), length, length + 1, &none);
+  for (int i = 0; unexpected && i < 4; ++i) w.progress();
+  const ucs_status_ptr_t recv = ucp_tag_recv_nbx(to.worker, in.data(), room, length + 1, kAll, &param);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(recv));
+  EXPECT_EQ(told.times, 0u) << "within the call";
+  if (!unexpected) send = ucp_tag_send_nbx(from.ep, out.data(), length, length + 1, &none);
+  EXPECT_EQ(w.end(send), UCS_OK);
+  ASSERT_TRUE(w.until([&] { return told.times != 0; }));
+  EXPECT_EQ(told.status, room < length ? UCS_ERR_MESSAGE_TRUNCATED : UCS_OK);
+  EXPECT_EQ(told.info.sender_tag, length + 1);
+  if (room >= length) EXPECT_EQ(told.info.length, length);
+  EXPECT_TRUE(std::equal(out.begin(), out.begin() + static_cast<ptrdiff_t>(std::min(room, length)), in.begin())) << length;
+  for (size_t g = std::min(room, length); g < in.size(); ++g) ASSERT_EQ(in[g], 0xEE) << length;
+  w.progress();
+  EXPECT_EQ(told.times, 1u);
+}
+
+/// Short ones in turns, as a message and its answer go: the way of a lone receive with a callback, and what leaves it.
+TEST(Tag, ShortAnswersOfEveryLengthAreTold) {
+  World w;
+  w.connect();
+  for (const bool unexpected : {false, true}) {
+    for (size_t length = 0; length <= 120; ++length) {
+      for (const size_t room : {length, length + 9, length - (length != 0 ? 1 : 0)}) {
+        tell_one(w, w.a, w.b, length, room, unexpected);
+        tell_one(w, w.b, w.a, length, room, unexpected);
+      }
+    }
+  }
+}
+
+TEST(Tag, ACanceledShortReceiveIsToldAndTheNextTakesItsMessage) {
+  World w;
+  w.connect();
+  for (int round = 0; round < 40; ++round) {
+    uint64_t in = 0;
+    Told told;
+    const ucp_request_param_t param = telling(&told);
+    const ucs_status_ptr_t recv = ucp_tag_recv_nbx(w.b.worker, &in, sizeof in, 9, kAll, &param);
+    ASSERT_TRUE(UCS_PTR_IS_PTR(recv));
+    ucp_request_cancel(w.b.worker, recv);
+    ASSERT_TRUE(w.until([&] { return told.times != 0; }));
+    EXPECT_EQ(told.status, UCS_ERR_CANCELED);
+    tell_one(w, w.a, w.b, 8, 8, round % 2 != 0);
+    tell_one(w, w.b, w.a, 8, 8, false);
+    EXPECT_EQ(told.times, 1u);
+    EXPECT_EQ(in, 0u);
   }
 }
 

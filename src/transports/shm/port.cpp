@@ -153,6 +153,9 @@ Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, 
       return done;
     if (link.in.consumed()) [[unlikely]]
       ring_peer(link);
+    // In an exchange of single frames: the answer's line comes while the user is told. Not before the frame is handled: the consumer,
+    // which polls that line, would have it back.
+    if (budget == 1) link.out.prefetch_next();
   }
   return done;
 }

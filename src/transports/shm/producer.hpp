@@ -41,10 +41,9 @@ class Producer {
 
   /// Needs has_slot(). header.length <= kInlineMax.
   void put_inline(const FrameHeader& header, const void* body) {
-    const Words words(header);  // first: for the compiler the stores below may change it
     Slot& slot = shared_->slots[head_ & (kSlots - 1)];
-    copy_short(slot.body, static_cast<const std::byte*>(body), static_cast<uint32_t>(words.first));
-    publish(slot, words);
+    copy_short(slot.body, static_cast<const std::byte*>(body), header.length);
+    publish(slot, Words(header));
   }
 
   /// Where a body of n bytes (kInlineMax < n <= kCopyMax) goes; nullptr: no room. Changes nothing.
@@ -67,6 +66,10 @@ class Producer {
   void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], Words(header)); }
   std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
 
+  /// The line of the next frame is brought here, from the consumer that polls it: only shortly before it is stored to.
+  void prefetch_next() const {
+    if (!stopped()) prefetch_to_store(&shared_->slots[head_ & (kSlots - 1)]);
+  }
   /// Of frames that follow each other: the line of a later one is brought here, from the consumer that has read it, before it is stored
   /// to.
   void prefetch_slot() const { prefetch_to_store(&shared_->slots[(head_ + kSlotsAhead) & (kSlots - 1)]); }

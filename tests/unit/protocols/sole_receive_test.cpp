@@ -124,6 +124,38 @@ TEST(SoleReceive, TakesMessagesOfAnyForm) {
   EXPECT_EQ(w.right->runs().alive(), 0u);
 }
 
+TEST(SoleReceive, ShortMessagesOfAnyLengthAreToldWhole) {
+  Sole w;
+  struct Told {
+    Status status = TW_IN_PROGRESS;
+    tw_recv_info info{};
+    unsigned times = 0;
+  };
+  const tw_callback tell = [](void* arg, tw_request, tw_status status, const tw_recv_info* info) {
+    Told& told = *static_cast<Told*>(arg);
+    told = {status, *info, told.times + 1};
+  };
+  // So many that credit must come back.
+  for (uint64_t round = 0; round < 2000; ++round) {
+    const size_t size = w.random() % 3 == 0 ? 8 : w.random() % 130, room = size + w.random() % 3;
+    Buffer from(w.random, size), to(w.random, room);
+    const uint64_t tag = w.random(), immediate = w.random();
+    Told told;
+    ASSERT_EQ(w.right->post_short(to.data(), room, tag, ~0ull, calls(tell, &told)), TW_IN_PROGRESS);
+    ASSERT_EQ(w.left->try_send(w.a, from.data(), size, tag, immediate), TW_OK) << round;
+    w.settle(2);
+    ASSERT_EQ(told.times, 1u);
+    ASSERT_EQ(told.status, TW_OK);
+    ASSERT_EQ(told.info.tag, tag);
+    ASSERT_EQ(told.info.immediate, immediate);
+    ASSERT_EQ(told.info.length, size);
+    ASSERT_EQ(told.info.endpoint, w.b.endpoint);
+    ASSERT_TRUE(to.holds(from.data(), size)) << size;
+    ASSERT_TRUE(to.guarded());
+  }
+  EXPECT_EQ(w.right->runs().alive(), 0u);
+}
+
 TEST(SoleReceive, ATooLongMessageIsTruncated) {
   Sole w;
   Buffer to(w.random, 7);
