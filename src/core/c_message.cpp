@@ -163,9 +163,9 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || buffer == nullptr || has_devices() || length >= kAsked || worker.multi) [[unlikely]]
+  if (given != nullptr || buffer == nullptr || has_devices() || length >= kAsked || worker.multi || trace::on()) [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, given, request);
-  if (send_at_once(*endpoint->peer, buffer, length, tag, 0, 0) != TW_OK) [[unlikely]]
+  if (send_untraced(*endpoint->peer, buffer, length, tag, 0, 0) != TW_OK) [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, nullptr, request);
   if (request != nullptr) *request = TW_REQUEST_NONE;
   return TW_OK;  // there is no thread to wake: those of one user have none

@@ -15,19 +15,26 @@ Status start_send(Engine& engine, const OpDesc& op, const Completion& completion
 /// In the frames of a message: where it is matched.
 inline uint8_t space_flag(const OpDesc& op) { return (op.flags & kOpGroup) != 0 ? kFrameGroup : 0; }
 
+/// send_at_once() where nothing is traced.
+[[gnu::always_inline]] inline Status send_untraced(Peer& peer, const void* buffer, size_t length, uint64_t tag,
+                                                   uint64_t immediate, uint8_t flags) {
+  const int64_t cost = eager_cost(length);
+  if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
+  const Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
+  if (status == TW_OK) [[likely]] {
+    peer.eager_credit -= eager_cost(length);
+    peer.tally.moved.count(Way::eager, length);
+  }
+  return status;
+}
+
 /// Engine::try_send, under the lock where there is one.
 [[gnu::always_inline]] inline Status send_at_once(Peer& peer, const void* buffer, size_t length, uint64_t tag,
                                                   uint64_t immediate, uint8_t flags) {
-  const int64_t cost = eager_cost(length);
-  if (peer.eager_credit < cost || length > peer.limits.copy || !peer.ordered.empty() || !peer.control.empty()) return TW_AGAIN;
   const uint64_t at = trace::moment();
-  const Status status = peer.link->port->send(*peer.link, make_header(Frame::tagged, length, tag, immediate, flags), buffer);
-  if (status == TW_OK) [[likely]] {
-    peer.eager_credit -= cost;
-    peer.tally.moved.count(Way::eager, length);
-    if (at != 0) [[unlikely]]
-      trace_sent(peer, trace::What::sent, tag, length, at);
-  }
+  const Status status = send_untraced(peer, buffer, length, tag, immediate, flags);
+  if (at != 0 && status == TW_OK) [[unlikely]]
+    trace_sent(peer, trace::What::sent, tag, length, at);
   return status;
 }
 

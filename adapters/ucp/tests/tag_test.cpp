@@ -71,7 +71,9 @@ void tell_one(World& w, Side& from, Side& to, size_t length, size_t room, bool u
   ASSERT_TRUE(w.until([&] { return told.times != 0; }));
   EXPECT_EQ(told.status, room < length ? UCS_ERR_MESSAGE_TRUNCATED : UCS_OK);
   EXPECT_EQ(told.info.sender_tag, length + 1);
-  if (room >= length) EXPECT_EQ(told.info.length, length);
+  if (room >= length) {
+    EXPECT_EQ(told.info.length, length);
+  }
   EXPECT_TRUE(std::equal(out.begin(), out.begin() + static_cast<ptrdiff_t>(std::min(room, length)), in.begin())) << length;
   for (size_t g = std::min(room, length); g < in.size(); ++g) ASSERT_EQ(in[g], 0xEE) << length;
   w.progress();

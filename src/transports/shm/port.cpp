@@ -185,21 +185,23 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
 }
 
 /// The frame that the glance shows, and nothing behind it, in an exchange of single frames: a receiver that answers does so
-/// first. 0: it is not there. Where there is a glance, the port is not armed, nothing is pinned, and one ring alone is hot.
-inline unsigned ShmPort::take_shown() {
-  ShmLink& link = *hot_[0].link;
+/// first. Where it is not there: all. Where there is a glance, the port is not armed, nothing is pinned, and one ring alone is hot.
+[[gnu::noinline]] unsigned ShmPort::take_shown(ShmLink& link, unsigned budget) {
   progressing_ = true;
   ++sweep_;
   unsigned done = take_frames(link, 1);
   if (done == 0) [[unlikely]] {
     progressing_ = false;
-    return 0;
+    return progress_all(budget);
   }
   link.last_active = sweep_;
   if (link.hot_index != ShmLink::kCold) [[likely]]
     refresh_hot(link);
-  if ((sweep_ & kAroundMask) == 0) [[unlikely]]
-    look_around(&done);
+  if ((sweep_ & kAroundMask) == 0) [[unlikely]] {
+    unsigned all = done;
+    look_around(&all);
+    done = all;
+  }
   progressing_ = false;
   idle_ = 0;
   return done;
@@ -244,11 +246,9 @@ inline void ShmPort::set_glance() {
 }
 
 unsigned ShmPort::progress(unsigned budget) {
-  if (glance.next != nullptr && hot_[0].link->exchanges() && !progressing_) {
-    if (const unsigned done = take_shown(); done != 0) [[likely]]
-      return done;
-  }
-  return progress_all(budget);
+  if (glance.next == nullptr || progressing_) return progress_all(budget);
+  ShmLink& link = *hot_[0].link;
+  return link.exchanges() ? take_shown(link, budget) : progress_all(budget);
 }
 
 [[gnu::noinline]] unsigned ShmPort::progress_all(unsigned budget) {

@@ -169,7 +169,7 @@ class ShmPort final : public Port, private SegmentListener {
   unsigned poll_all(unsigned budget);
   void look_around(unsigned* done);
   unsigned progress_all(unsigned budget);
-  unsigned take_shown();
+  unsigned take_shown(ShmLink& link, unsigned budget);
   unsigned take_frames(ShmLink& link, unsigned budget);
   unsigned drain(ShmLink& link, unsigned budget);
   unsigned drain_while(ShmLink& link, unsigned budget, FrameTest test);

@@ -21,6 +21,7 @@ class Producer {
  public:
   void open(Direction& shared, bool fence_needed) {
     shared_ = &shared;
+    next_ = shared.slots;
     bulk_ = shared.bulk;
     fence_needed_ = fence_needed;
     slot_limit_ = kSlots;
@@ -41,7 +42,7 @@ class Producer {
 
   /// Needs has_slot(). header.length <= kInlineMax.
   void put_inline(const FrameHeader& header, const void* body) {
-    Slot& slot = shared_->slots[head_ & (kSlots - 1)];
+    Slot& slot = *next_;
     copy_short(slot.body, static_cast<const std::byte*>(body), header.length);
     publish(slot, Words(header));
   }
@@ -60,16 +61,14 @@ class Producer {
     const uint32_t size = bulk_size(header.length);
     bulk_position_ = place(bulk_position_, size, capacity_, &taken) + size;
     bulk_head_ += taken;
-    publish(shared_->slots[head_ & (kSlots - 1)], Words(header));
+    publish(*next_, Words(header));
   }
   /// The body is at inline_place() already.
-  void put_filled(const FrameHeader& header) { publish(shared_->slots[head_ & (kSlots - 1)], Words(header)); }
-  std::byte* inline_place() { return shared_->slots[head_ & (kSlots - 1)].body; }
+  void put_filled(const FrameHeader& header) { publish(*next_, Words(header)); }
+  std::byte* inline_place() { return next_->body; }
 
   /// The line of the next frame is brought here, from the consumer that polls it: only shortly before it is stored to.
-  void prefetch_next() const {
-    if (!stopped()) prefetch_to_store(&shared_->slots[head_ & (kSlots - 1)]);
-  }
+  void prefetch_next() const { prefetch_to_store(next_); }
   /// Of frames that follow each other: the line of a later one is brought here, from the consumer that has read it, before it is stored
   /// to.
   void prefetch_slot() const { prefetch_to_store(&shared_->slots[(head_ + kSlotsAhead) & (kSlots - 1)]); }
@@ -86,7 +85,7 @@ class Producer {
 
   /// Bodies from now on lie in `area`. Needs has_slot(), and bulk_consumed() where the area is smaller than the last one.
   void turn(std::byte* area, uint32_t capacity) {
-    publish(shared_->slots[head_ & (kSlots - 1)], Words(FrameHeader{kTurn, 0, 0, 0, 0, 0}));
+    publish(*next_, Words(FrameHeader{kTurn, 0, 0, 0, 0, 0}));
     const uint32_t window = std::min(capacity, kDeepBytes);
     bulk_limit_ += uint64_t{window} - window_;
     bulk_ = area;
@@ -142,15 +141,18 @@ class Producer {
   void publish(Slot& slot, const Words& words) {
     store_relaxed(slot.a, words.a);
     store_relaxed(slot.b, words.b);
-    // Phase 0 publishes parity 1, phase 1 parity 0, and so on.
-    const uint64_t head = head_;
-    const uint64_t parity = (head & kSlots) != 0 ? 0 : kParity;
-    head_ = head + 1;
-    store_release(slot.word, (words.first & ~kParity) | parity);
+    store_release(slot.word, (words.first & ~kParity) | parity_);
+    next_ = &slot + 1;
+    if ((++head_ & (kSlots - 1)) == 0) [[unlikely]] {
+      next_ = shared_->slots;
+      parity_ ^= kParity;
+    }
   }
 
   static constexpr uint64_t kSlotsAhead = 3;
   Direction* shared_ = nullptr;
+  Slot* next_ = nullptr;       // of head_; once stopped only a hint
+  uint64_t parity_ = kParity;  // of the phase that next_ is in: phase 0 publishes parity 1, phase 1 parity 0
   uint64_t head_ = 0;
   uint64_t slot_limit_ = 0;
   std::byte* bulk_ = nullptr;
