@@ -278,7 +278,7 @@ namespace {
 
 namespace {
 
-[[gnu::noinline]] void on_tagged_to_match(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+[[gnu::always_inline]] inline void on_tagged_to_match(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   uint64_t length = header.length, sync = 0;
   const bool asks = (header.flags & kFrameSync) != 0;
   if (asks) [[unlikely]] {

@@ -136,7 +136,7 @@ TEST(SoleReceive, ShortMessagesOfAnyLengthAreToldWhole) {
     told = {status, *info, told.times + 1};
   };
   // So many that credit must come back.
-  for (uint64_t round = 0; round < 2000; ++round) {
+  for (uint64_t round = 0; round < 6000; ++round) {
     const size_t size = w.random() % 3 == 0 ? 8 : w.random() % 130, room = size + w.random() % 3;
     Buffer from(w.random, size), to(w.random, room);
     const uint64_t tag = w.random(), immediate = w.random();
