@@ -220,6 +220,13 @@ std::array<std::byte, 32> hmac(const void* key, size_t key_length, const void* d
   return out;
 }
 
+/// The first use of OpenSSL in a context. Its threads may be in a handshake when the program leaves main, so OpenSSL is not to end before
+/// the process does; where the program has used it before, that is the program's.
+void keep_openssl() {
+  static const int kept = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  (void)kept;
+}
+
 }  // namespace
 
 JobKey::~JobKey() {
@@ -227,6 +234,7 @@ JobKey::~JobKey() {
 }
 
 Status JobKey::load(const void* bytes, size_t length, const char* key_file, JobKey* out) {
+  keep_openssl();
   JobKey key;
   if (bytes) {
     if (length < kMinimum) return fail(TW_ERR_INVALID, "the job key has %zu bytes; at least %zu are needed", length, kMinimum);
