@@ -56,7 +56,7 @@ void Channel::change_executor() {
   forget_words();
   forget_recv_buffers();
   executor_->own().free(recv_buffer_table_, kTableBytes);
-  recv_buffer_table_ = words_ = 0;
+  recv_buffer_table_ = words_ = end_ = 0;
   words_known_ = false;
   executor_ = wanted_;
 }
@@ -169,7 +169,14 @@ Status Channel::make_words() {
     if (Status s = executor_->own().allocate(kTableBytes, &recv_buffer_table_); is_error(s)) return s;
   }
   if (words_ != 0 && !words_known_) return TW_OK;
-  if (Status s = executor_->shared().allocate(kWordsBytes, &words_); is_error(s)) return s;
+  uint64_t end = 0, words = 0;
+  if (Status s = executor_->own().allocate(kEndBytes, &end); is_error(s)) return s;
+  if (Status s = executor_->shared().allocate(kWordsBytes, &words); is_error(s)) {
+    executor_->own().free(end, kEndBytes);
+    return s;
+  }
+  end_ = end;
+  words_ = words;
   words_known_ = false;
   return TW_OK;
 }

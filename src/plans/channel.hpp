@@ -26,10 +26,10 @@
 
 namespace thalweg::impl {
 
-/// An end's words in executor.shared(), as both processes see them: SendEnd or RecvEnd, then its slots.
+/// An end's words in executor.shared(), where the peer may store: its slots, and nothing else. What it finds them and the
+/// buffers by, SendEnd or RecvEnd, is in executor.own(): who writes there chooses the addresses that we store to.
+inline constexpr size_t kWordsBytes = device::kSlots * sizeof(device::u64);
 inline constexpr size_t kEndBytes = std::max(sizeof(device::SendEnd), sizeof(device::RecvEnd));
-inline constexpr size_t kSlotsAt = (kEndBytes + 127) / 128 * 128;
-inline constexpr size_t kWordsBytes = kSlotsAt + device::kSlots * sizeof(device::u64);
 
 /// Checks the peer's `recv_buffer` message against the `memory` bytes that its key names (0: no key): *layout is its layout,
 /// if it has one. An error has its text.
@@ -120,7 +120,7 @@ class Channel {
   State state() const { return state_; }
   Status status() const { return status_; }        // failed
   const std::string& why() const { return why_; }  // failed: why; proxied: why not mapped
-  uint64_t words() const { return words_; }        // SendEnd or RecvEnd
+  uint64_t words() const { return end_; }          // SendEnd or RecvEnd, which names them
   uint64_t number() const { return number_; }      // proxied: tag of the messages
 
   /// A run failed, or the peer is lost: ends this epoch, if it is still alive, and notifies the peer.
@@ -221,7 +221,8 @@ class Channel {
   uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed later, for the next ones
   uint64_t rounds_there_ = 0, rounds_taken_ = 0;   // sender
   bool every_round_ = false;                       // receiver: operations of a queue were the end
-  uint64_t words_ = 0;                             // in executor.shared(): the end, then its slots
+  uint64_t end_ = 0;                               // in executor.own(); made with words_
+  uint64_t words_ = 0;                             // in executor.shared()
   bool words_known_ = false;                       // the peer may store to them
   uint64_t recv_buffer_table_ = 0;
   tw_remote_memory* their_words_region_ = nullptr;

@@ -6,11 +6,6 @@
 #include "routes/prepared.hpp"
 
 namespace thalweg::impl {
-namespace {
-
-device::u64* slots_of(uint64_t words) { return reinterpret_cast<device::u64*>(words + kSlotsAt); }
-
-}  // namespace
 
 unsigned Channel::advance() {
   if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
@@ -73,19 +68,19 @@ void Channel::decide() {
 
 /// Both ends know where the other's words are: the executor's part is written.
 Status Channel::finish_mapped() {
-  device::u64* const mine = slots_of(words_);
-  device::u64* const other = slots_of(their_words_.address() + theirs_.offset);
+  auto* const mine = reinterpret_cast<device::u64*>(words_);
+  auto* const other = reinterpret_cast<device::u64*>(their_words_.address() + theirs_.offset);
   if (sender) {
     device::SendEnd end{};
     end.credits = mine;
     end.flags = other;
     end.recv_buffers = reinterpret_cast<const device::RecvBuffer*>(recv_buffer_table_);
-    return executor_->store(words_, &end, sizeof end);
+    return executor_->store(end_, &end, sizeof end);
   }
   device::RecvEnd end{};
   end.flags = mine;
   end.credits = other;
-  return executor_->store(words_, &end, sizeof end);
+  return executor_->store(end_, &end, sizeof end);
 }
 
 void Channel::forget_words() {

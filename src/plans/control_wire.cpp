@@ -8,7 +8,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint8_t kVersion = 5;
+constexpr uint8_t kVersion = 6;
 constexpr size_t kTextMax = 512, kLayoutMax = 66000;
 
 Status malformed(const char* what) { return fail(TW_ERR_PROTOCOL, "a peer's plans sent %s", what); }
