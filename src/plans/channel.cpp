@@ -121,10 +121,12 @@ void Channel::asked_there(const ControlMessage& message) {
   if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) let_stay();
 }
 
-/// The asking plan accepts the pair. Its partner, which may not exist yet, or may ask for another way, decides.
-void Channel::asked_same_there() {
+/// The asking plan accepts the pair. Its partner, which may not exist yet, or may ask for another way, decides, unless a message
+/// is on it that was sent and not taken: that one's partner has gone.
+void Channel::asked_same_there(const ControlMessage& message) {
+  carried_there_ = message.capacity;
   const bool partner_is_content = has_waiter() && asked_here_ != Asks::another;
-  if (relied_on() || bound_ || hopeless_ || partner_is_content) return say_stay(Asks::same);
+  if (relied_on() || bound_ || hopeless_ || partner_is_content || carried_ != carried_there_) return say_stay(Asks::same);
   asked_there_ = Asks::same;
 }
 
@@ -455,7 +457,7 @@ void Channel::take_of_pair(ControlMessage&& message) {
       if (open()) asked_there(message);
       break;
     case Control::same:
-      if (open()) asked_same_there();
+      if (open()) asked_same_there(message);
       break;
     case Control::stay:
       stays(message);

@@ -163,7 +163,7 @@ class Channel {
   void say_stay(Asks to);
   void let_stay();
   void asked_there(const ControlMessage& message);
-  void asked_same_there();
+  void asked_same_there(const ControlMessage& message);
   void stays(const ControlMessage& message);
   void agree();
   void change_executor();

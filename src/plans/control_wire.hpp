@@ -51,7 +51,7 @@ struct ControlMessage {
   // receive buffer, recv_buffer_known, drop, dropped: its number; open: 1: a kernel runs it, for which nothing can be carried;
   // again: 1: the asking plan does not wait; stay: 1: to `again`, 0: to `same`
   uint16_t index = 0;
-  uint64_t capacity = 0;          // receive buffer: bytes; prepared: how many; again: messages that the host carried here
+  uint64_t capacity = 0;          // receive buffer: bytes; prepared: how many; again, same: messages that the host carried here
   std::vector<std::byte> layout;  // receive buffer: as memory/layout.hpp encodes; empty: contiguous
   int32_t status = 0;             // result, recv_buffer_known, failed, refused
   std::string text;               // of the same: why

@@ -133,6 +133,49 @@ TEST_P(ChannelWay, StaysWhileAMessageIsOnIt) {
   destroy(second);
 }
 
+/// The sender's queue has ended, and no plan of its comes any more: what it sent is taken by the receiver's next plan all the same.
+TEST_P(ChannelWay, StaysForAMessageWhoseSenderHasGone) {
+  uint64_t tag = 100;
+  for (const char* const place : {"host", "emulated:0"}) {
+    SCOPED_TRACE(place);
+    const bool by_host = std::strcmp(place, "host") == 0;
+    Bytes sent(kLength), pageable(kLength);
+    unsigned char* const from = sent.data();
+    unsigned char* const to = by_host ? b.memory("emulated:0", kLength) : pageable.data();  // why it is carried
+    const Bytes data[] = {random_bytes(kLength), random_bytes(kLength)};
+    tw_queue* sends = nullptr;
+    ASSERT_EQ(tw_queue_create(a.context, place, nullptr, &sends), TW_OK) << tw_last_error();
+    const auto send = [&](const Bytes& message) {
+      a.store(from, message);
+      ASSERT_EQ(tw_send_on(sends, a.endpoint, from, kLength, tag, nullptr), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_queue_synchronize(sends), TW_OK) << tw_last_error();
+    };
+    const auto receiving = [&] {
+      tw_plan* made = nullptr;
+      tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+      how.place = place;
+      EXPECT_EQ(tw_plan_create(b.context, &how, &made), TW_OK) << tw_last_error();
+      EXPECT_EQ(tw_plan_recv(made, b.endpoint, to, kLength, tag, nullptr, nullptr), TW_OK) << tw_last_error();
+      return made;
+    };
+    const auto take = [&](tw_plan* receives, const Bytes& message) {
+      ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error();
+      EXPECT_TRUE(b.load(to, kLength) == message);
+      destroy(receives);
+    };
+    tw_plan* const first = receiving();
+    both([&] { send(data[0]); }, [&] { ASSERT_EQ(tw_plan_prepare(first, kLong), TW_OK) << tw_last_error(); });
+    EXPECT_NE(explain(first).find("by the host"), std::string::npos) << explain(first);
+    send(data[1]);
+    tw_queue_destroy(sends);
+    take(first, data[0]);
+    tw_plan* const second = receiving();
+    ASSERT_EQ(tw_plan_prepare(second, kLong / 4), TW_OK) << tw_last_error();
+    take(second, data[1]);
+    ++tag;
+  }
+}
+
 /// A plan that goes on at the peer needs the channel as it is.
 TEST_P(ChannelWay, StaysWhereThePeersPlanGoesOn) {
   Exchange first = make(Memory::carried), second = make(Memory::mapped);
