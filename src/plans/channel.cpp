@@ -425,7 +425,9 @@ void Channel::ended_there(const ControlMessage& message) {
   const bool turned_away = message.type == Control::refused && message.epoch == 0;  // before there was an end of the peer's
   if (!turned_away && (!there_ || message.epoch != theirs_.epoch)) return;
   if (!turned_away) there_ = false;
-  const Status status = is_error(message.status) ? Status{message.status} : Status{TW_ERR_PROTOCOL};
+  // Busy is a run that was refused here: it ends no channel (PlanFailure::now).
+  const bool says_why = is_error(message.status) && message.status != TW_ERR_BUSY;
+  const Status status = says_why ? Status{message.status} : Status{TW_ERR_PROTOCOL};
   if (message.type == Control::refused && message.partner == epoch_) {
     refuse_end(epoch_, status, message.text);
   } else if (state_ != State::opening) {

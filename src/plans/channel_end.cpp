@@ -26,9 +26,14 @@ Status missing(uint64_t tag) {
               "channel %llu: the peer has neither bound nor prepared its end, or does not progress its worker", number(tag));
 }
 
-/// The code's failure, as text.
-std::string text_of(const device::Failure& failure) {
+/// The code's failure; what a flag says is the peer's word (PlanFailure::code_of), and a take expects nothing.
+Status code_of(const device::Failure& failure, bool sender) {
   const auto code = static_cast<Status>(failure.code);
+  const bool of_flag = !sender && failure.expected == 0 && failure.found == static_cast<uint64_t>(-failure.code);
+  return of_flag && code != TW_ERR_TRUNCATED ? Status{TW_ERR_PROTOCOL} : code;
+}
+
+std::string text_of(const device::Failure& failure, Status code) {
   if (code == TW_ERR_TRUNCATED) return "a message was longer than the buffer that was posted for it";
   char text[200];
   std::snprintf(text, sizeof text, "the code that was bound to it gave up (%s): its operation %llu waited for %llu, found %llu",
@@ -177,9 +182,12 @@ void tw_channel_end::on_channel_failed(const Channel&, Status status, const std:
 Status tw_channel_end::check() {
   const auto& failure = *static_cast<const device::Failure*>(guard.failure);
   // acquire: the record was filled in before its code
-  const auto code = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(&failure.code, __ATOMIC_ACQUIRE)));
+  const bool failed = __atomic_load_n(&failure.code, __ATOMIC_ACQUIRE) < 0;
   const std::lock_guard lock(proxy_.mutex());
-  if (is_error(code)) channel_->fail_end(epoch_, code, text_of(failure));
+  if (failed) {
+    const Status code = code_of(failure, channel_->sender);
+    channel_->fail_end(epoch_, code, text_of(failure, code));
+  }
   if (channel_->state() != Channel::State::failed) return TW_OK;
   const std::string why = channel_->why();
   return fail(channel_->status(), "channel %llu has failed: %s; both sides release it and bind or prepare it again",

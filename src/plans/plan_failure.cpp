@@ -85,11 +85,28 @@ size_t PlanFailure::recorded_part() const {
   return part;
 }
 
+/// Of a receive whose message's flag is there, and says that the message is not. A wait that ended without its flag has found less than
+/// it expected.
+bool PlanFailure::is_of_flag(size_t part) const {
+  const device::Failure& failure = records_[part];
+  if (part >= program_.parts() || failure.what >= program_.owner(part).size()) return false;
+  return list_[program_.owner(part)[failure.what]].op.verb == Verb::recv && failure.expected < device::kSlots &&
+         failure.found == static_cast<uint64_t>(-failure.code);
+}
+
+/// A flag is the peer's word. A sender stores one reason into it, TW_ERR_TRUNCATED; no other one becomes a status of ours, which
+/// would say what happened here.
+Status PlanFailure::code_of(size_t part) const {
+  const auto code = static_cast<Status>(records_[part].code);
+  return code != TW_ERR_TRUNCATED && is_of_flag(part) ? Status{TW_ERR_PROTOCOL} : code;
+}
+
 std::string PlanFailure::text_of(size_t part) const {
   const device::Failure& failure = records_[part];
-  const auto code = static_cast<Status>(failure.code);
+  const Status code = code_of(part);
   if (code == TW_ERR_CLOSED) return "a queue ended, or broke, before it had run what it was given. Prepare the plan again";
-  if (part >= program_.parts() || failure.what >= program_.owner(part).size()) return status_name(code);
+  if (part >= program_.parts() || failure.what >= program_.owner(part).size())
+    return code == TW_ERR_BUSY ? "the plan was triggered while it was still running" : status_name(code);
   const uint32_t index = program_.owner(part)[failure.what];
   const PlanStep& step = list_[index];
   std::string text = "step " + std::to_string(index) + " (" + name_of(step.op.verb);
@@ -112,7 +129,10 @@ std::string PlanFailure::text_of(size_t part) const {
     return text + " of " + step.of + ": the buffers of rank " + std::to_string(failure.found) +
            " lie in other windows of the group than those here. Make another group";
   if (step.exchange != nullptr) return text + " of " + step.of + ": " + status_name(code);
-  if (code == TW_ERR_BUSY) return text + ": the plan was triggered while it was still running";
+  if (code == TW_ERR_PROTOCOL && is_of_flag(part))
+    return text + ": the peer stored " + std::to_string(failure.found) +
+           " as the reason why there is no message, which no sender does. The plan does nothing more until both sides prepare "
+           "again";
   const bool waited = code == TW_ERR_TIMED_OUT;
   text += waited ? ": nothing came in time" : std::string(": ") + status_name(code);
   return text + "; waited for " + std::to_string(failure.expected) + ", found " + std::to_string(failure.found) +
@@ -136,8 +156,8 @@ std::string PlanFailure::why(Status code, size_t part) {
 Status PlanFailure::now() {
   if (records_ == nullptr) return TW_OK;
   const size_t part = recorded_part();  // it was filled in before its code
-  const auto code = static_cast<Status>(part < parts_ ? static_cast<int64_t>(records_[part].code)
-                                                      : static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
+  const Status code =
+      part < parts_ ? code_of(part) : static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
   if (!is_error(code)) return TW_OK;
   const std::string text = why(code, part);
   for (ExchangeArea* const ranks : areas_) ranks->fail(code, text);

@@ -56,6 +56,8 @@ class PlanFailure {
  private:
   std::string why(Status code, size_t part);
   size_t recorded_part() const;  // parts_: none
+  Status code_of(size_t part) const;
+  bool is_of_flag(size_t part) const;
   /// Why a step of the executor failed.
   std::string text_of(size_t part) const;
 

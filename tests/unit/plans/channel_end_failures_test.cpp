@@ -5,6 +5,7 @@
 #include "channel_ends.hpp"
 #include "core/context.hpp"
 #include "plans/channel.hpp"
+#include "plans/proxy.hpp"
 
 namespace thalweg::tests {
 namespace {
@@ -41,6 +42,28 @@ class ChannelEndFailures : public ChannelEnds {
     impl::Proxy* proxy = nullptr;
     EXPECT_EQ(impl::Proxy::of(*b.context, &proxy), TW_OK);
     return proxy;
+  }
+  /// As the flag of an end's first message, in place of the message.
+  void forge_flag(const Bound& send, uint64_t info) {
+    const Running sender(GetParam().place, [&send, info](auto machine) {
+      device::u64* const flags = device::read_pointer(machine, &send.send_end()->flags);
+      device::write_slot<device::Publish::released>(machine, flags, 0, info);
+    });
+  }
+  /// a's proxy says that the end of channel 9 has failed, whichever its epoch is.
+  void forge_failure(tw_status status, const char* why) {
+    impl::Proxy* proxy = nullptr;
+    impl::Proxy::Route route;
+    ASSERT_EQ(impl::Proxy::of(*a.context, &proxy), TW_OK);
+    ASSERT_EQ(proxy->route(*a.endpoint, &route), TW_OK) << tw_last_error();
+    impl::ControlMessage message;
+    message.type = impl::Control::failed;
+    message.name = {route.mine, route.theirs, 9, 0};
+    message.from_sender = true;
+    message.status = status;
+    message.text = why;
+    const std::lock_guard lock(proxy->mutex());
+    for (message.epoch = 1; message.epoch < 10; ++message.epoch) proxy->send(*route.peer, message);
   }
   /// What the peer tells arrives by a message.
   static tw_status failure_of(const Bound& end) {
@@ -229,6 +252,57 @@ TEST_P(ChannelEndFailures, AReceiveBufferThatIsNoneTakesNothing) {
     EXPECT_EQ(failure_of(send), TW_ERR_TRUNCATED);
     both([&] { EXPECT_EQ(send.release(), TW_OK); }, [&] { EXPECT_EQ(recv.release(), TW_OK); });
   }
+}
+
+/// Not even one of this library's: 108 is TW_ERR_BUSY's, 304 TW_ERR_TIMED_OUT's, 305 TW_ERR_CLOSED's.
+TEST_P(ChannelEndFailures, AFlagChoosesNoStatusOfAPlan) {
+  unsigned char* const to = memory(b, 8);
+  for (const uint64_t info : {1u, 31u, 108u, 304u, 305u, 501u, 65535u}) {
+    SCOPED_TRACE(info);
+    const tw_status expected = info == 501 ? TW_ERR_TRUNCATED : TW_ERR_PROTOCOL;
+    Bound send;
+    tw_plan* const receives = prepare_recv(to, &send);
+    forge_flag(send, info);
+    EXPECT_EQ(tw_plan_run(receives, kLong), expected);
+    if (expected == TW_ERR_PROTOCOL) expect_text({"channel 9", "the peer stored", std::to_string(info).c_str()});
+    EXPECT_EQ(failure_of(send), expected);  // the channel has ended at both ends
+    EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
+  }
+  expect_passage(9);
+}
+
+TEST_P(ChannelEndFailures, AFlagChoosesNoStatusOfAKernelsEnd) {
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
+  for (const uint64_t info : {31u, 108u, 304u, 501u}) {
+    SCOPED_TRACE(info);
+    const tw_status expected = info == 501 ? TW_ERR_TRUNCATED : TW_ERR_PROTOCOL;
+    Bound send, recv;
+    bind_both(9, recv_buffers.given, &send, &recv);
+    forge_flag(send, info);
+    {
+      const Running receiver(GetParam().place, [&](auto machine) {
+        device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
+        EXPECT_FALSE(in.take(device::Block(), 77));
+      });
+    }
+    EXPECT_EQ(tw_channel_end_check(recv.handle), expected);
+    EXPECT_EQ(failure_of(send), expected);
+    both([&] { EXPECT_EQ(send.release(), TW_OK); }, [&] { EXPECT_EQ(recv.release(), TW_OK); });
+  }
+}
+
+/// It would be taken for a run that was refused here, after which the channels go on.
+TEST_P(ChannelEndFailures, APeersEndIsNeverBusy) {
+  unsigned char* const to = memory(b, 8);
+  Bound send;
+  tw_plan* const receives = prepare_recv(to, &send);
+  forge_failure(TW_ERR_BUSY, "a forged reason");
+  EXPECT_EQ(tw_plan_run(receives, kLong), TW_ERR_PROTOCOL);
+  expect_text({"a forged reason"});
+  EXPECT_EQ(failure_of(send), TW_ERR_PROTOCOL);
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
 class ChannelEndRefusals : public ChannelEnds {};
