@@ -19,8 +19,10 @@ Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& 
     : name(of), sender(is_sender), peer(to), proxy_(proxy), executor_(&by), wanted_(&by) {}
 
 Channel::~Channel() {
+  users_.clear();
   for (RemoteRecvBuffer& recv_buffer : remote_) release(recv_buffer);
   forget_words();
+  for (Retired& one : retired_) discard(one);
   for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
     if (recv_buffer.memory != nullptr) (void)tw_memory_release(recv_buffer.memory);  // busy: the context's registry ends it
   }
@@ -55,7 +57,9 @@ bool Channel::run_by(Executor& by) {
 void Channel::change_executor() {
   forget_words();
   forget_recv_buffers();
-  executor_->own().free(recv_buffer_table_, kTableBytes);
+  past_.emplace_back(end_, kEndBytes);
+  past_.emplace_back(recv_buffer_table_, kTableBytes);
+  free_past();
   recv_buffer_table_ = words_ = end_ = 0;
   words_known_ = false;
   executor_ = wanted_;
@@ -165,22 +169,32 @@ Status Channel::begin_epoch() {
   return TW_OK;
 }
 
-/// Words that the peer may know of are not used again: a late store may still come.
+/// Words that the peer may know of are not used again: a late store may still come. Nor is what runs find them by: a run of a plan that
+/// has failed may still begin, and find a credit of then.
 Status Channel::make_words() {
-  if (sender && recv_buffer_table_ == 0) {
-    if (Status s = executor_->own().allocate(kTableBytes, &recv_buffer_table_); is_error(s)) return s;
-  }
   if (words_ != 0 && !words_known_) return TW_OK;
-  uint64_t end = 0, words = 0;
-  if (Status s = executor_->own().allocate(kEndBytes, &end); is_error(s)) return s;
-  if (Status s = executor_->shared().allocate(kWordsBytes, &words); is_error(s)) {
-    executor_->own().free(end, kEndBytes);
-    return s;
+  Arena& own = executor_->own();
+  uint64_t end = 0, table = 0, words = 0;
+  Status status = own.allocate(kEndBytes, &end);
+  if (!is_error(status) && sender) status = own.allocate(kTableBytes, &table);
+  if (!is_error(status)) status = executor_->shared().allocate(kWordsBytes, &words);
+  if (is_error(status)) {
+    own.free(end, kEndBytes);
+    own.free(table, kTableBytes);
+    return status;
   }
+  forget_recv_buffers();  // of the table that goes
+  past_.emplace_back(end_, kEndBytes);
+  past_.emplace_back(recv_buffer_table_, kTableBytes);
   end_ = end;
+  recv_buffer_table_ = table;
   words_ = words;
   words_known_ = false;
   return TW_OK;
+}
+
+void Channel::free_past() {
+  for (const auto& [address, length] : std::exchange(past_, {})) executor_->own().free(address, length);
 }
 
 /// The receiver sends its buffers again. No end has stored to anything yet: one that is not open has received no result, or
@@ -375,11 +389,12 @@ void Channel::remove(User* user) {
     forget_recv_buffers();
     forget_words();
   }
+  settle();
+  if (users_.empty()) free_past();
 }
 
 /// A kernel had the end.
 void Channel::end_alone() {
-  for (const uint16_t index : std::exchange(held_, {})) give_back(index);
   for (size_t i = 0; i < remote_.size(); ++i) {
     if (remote_[i].reached.revoked()) forget(static_cast<uint16_t>(i));
   }

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plans/proxy.hpp"
@@ -60,6 +61,14 @@ struct RemoteRecvBuffer {
   Reached reached;
   uint64_t revoked = 0;  // when it was first seen to be, monotonic ns
   uint64_t table = 0;
+  size_t table_length = 0;
+};
+
+/// What the channel has no more use for, and runs may still use.
+struct Retired {
+  Reached reached;
+  tw_remote_memory* region = nullptr;
+  uint64_t table = 0;  // in executor.own()
   size_t table_length = 0;
 };
 
@@ -172,6 +181,12 @@ class Channel {
   void begin_pair();
   void end_epoch(Control how, Status status, const std::string& why);
   Status make_words();
+  void free_past();
+  bool past_runs() const;
+  bool runs_under_way() const;
+  void retire(Retired&& one);
+  void discard(Retired& one);
+  unsigned settle();
   void say_open();
   void say(Control type, uint16_t index = 0, Status status = TW_OK, const char* text = "");
   void say_rounds();
@@ -231,7 +246,10 @@ class Channel {
   std::vector<RemoteRecvBuffer> remote_;       // sender
   std::vector<Use> users_;
   bool alone_ = false;          // the user is a kernel's end
-  std::vector<uint16_t> held_;  // sender: buffers that a kernel may still be storing to
+  std::vector<uint16_t> held_;  // sender: buffers that runs, or a kernel, of an epoch that is over may still be storing to
+  std::vector<Retired> retired_;
+  /// Ends and tables of earlier words, in executor.own(): plans that have failed name them as long as they are there.
+  std::vector<std::pair<uint64_t, size_t>> past_;
 };
 
 }  // namespace thalweg::impl

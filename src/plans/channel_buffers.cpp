@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiver's buffers: offered, sent, reached by the sender, withdrawn.
+#include <cstddef>
+#include <utility>
+
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
 #include "memory/placement.hpp"
@@ -187,7 +190,10 @@ Status Channel::reach_recv_buffer(uint16_t index, RemoteRecvBuffer& recv_buffer)
         is_error(s))
       return s;
   }
-  return executor_->store(recv_buffer_table_ + index * sizeof made, &made, sizeof made);
+  // A run may be reading the entry, which has had no room until now: the room comes last.
+  const uint64_t entry = recv_buffer_table_ + index * sizeof made;
+  if (Status s = executor_->store(entry + offsetof(device::RecvBuffer, to), &made.to, sizeof made.to); is_error(s)) return s;
+  return executor_->store(entry + offsetof(device::RecvBuffer, capacity), &made.capacity, sizeof made.capacity);
 }
 
 void Channel::answer(uint16_t index, RemoteRecvBuffer& recv_buffer, Status status) {
@@ -228,9 +234,9 @@ unsigned Channel::advance_recv_buffers() {
   return events;
 }
 
-/// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there by a kernel.
+/// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there.
 void Channel::give_back(uint16_t index) {
-  if (alone_ && state_ == State::failed) {
+  if (past_runs()) {
     if (std::find(held_.begin(), held_.end(), index) == held_.end()) held_.push_back(index);
     return;
   }
@@ -239,22 +245,64 @@ void Channel::give_back(uint16_t index) {
 }
 
 void Channel::release(RemoteRecvBuffer& recv_buffer) {
-  recv_buffer.reached.reset();
-  if (recv_buffer.region != nullptr) tw_remote_memory_release(recv_buffer.region);
-  executor_->own().free(recv_buffer.table, recv_buffer.table_length);
+  retire({std::move(recv_buffer.reached), recv_buffer.region, recv_buffer.table, recv_buffer.table_length});
   recv_buffer = RemoteRecvBuffer();
 }
 
-/// A number that names no buffer is one of no bytes.
+/// A number that names no buffer is one of no bytes. Its address stays: a run may be reading the entry.
 void Channel::forget(uint16_t index) {
   if (index >= remote_.size() || !remote_[index].used) return;
-  const device::RecvBuffer none{};
-  executor_->store(recv_buffer_table_ + index * sizeof none, &none, sizeof none);
+  const uint64_t none = 0, entry = recv_buffer_table_ + index * sizeof(device::RecvBuffer);
+  executor_->store(entry + offsetof(device::RecvBuffer, capacity), &none, sizeof none);
   release(remote_[index]);
 }
 
 void Channel::forget_recv_buffers() {
   for (size_t i = 0; i < remote_.size(); ++i) forget(static_cast<uint16_t>(i));
+}
+
+// ------------------------------------------------------------------------------------------------ runs that are under way
+
+/// Of an epoch that is over, by plans here or a kernel. They end soon, but nothing ends them at once.
+bool Channel::past_runs() const {
+  if (alone_) return state_ == State::failed;
+  return std::any_of(users_.begin(), users_.end(), [this](const Use& one) {
+    const bool past = one.relies != 0 && !(open() && one.relies == epoch_);
+    return past && one.user->runs_over() != TW_OK;
+  });
+}
+
+/// Runs that may use what is retired. A peer that takes a buffer back from a mapped channel says that no message is under way to it. Of
+/// host memory that is not believed, because it costs the peer nothing; device memory that stays imported could not be released there.
+bool Channel::runs_under_way() const {
+  if (executor_->device() != nullptr) return past_runs();
+  return alone_ || std::any_of(users_.begin(), users_.end(),
+                               [](const Use& one) { return one.relies != 0 && one.user->runs_over() != TW_OK; });
+}
+
+/// Memory that is kept already is kept once.
+void Channel::retire(Retired&& one) {
+  const bool kept = one.table == 0 && std::any_of(retired_.begin(), retired_.end(), [&one](const Retired& other) {
+                      return other.reached.same_memory(one.reached);
+                    });
+  if (kept || !runs_under_way()) return discard(one);
+  retired_.push_back(std::move(one));
+}
+
+void Channel::discard(Retired& one) {
+  one.reached.reset();
+  if (one.region != nullptr) tw_remote_memory_release(one.region);
+  executor_->own().free(one.table, one.table_length);
+}
+
+unsigned Channel::settle() {
+  if (!retired_.empty() && !runs_under_way()) {
+    for (Retired& one : std::exchange(retired_, {})) discard(one);
+  }
+  if (held_.empty() || past_runs()) return 0;
+  const std::vector<uint16_t> held = std::exchange(held_, {});
+  for (const uint16_t index : held) give_back(index);
+  return static_cast<unsigned>(held.size());
 }
 
 }  // namespace thalweg::impl

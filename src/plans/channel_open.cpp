@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the two ends of a channel find out whether they reach each other. On the proxy's thread.
+#include <utility>
+
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
 #include "plans/channel.hpp"
@@ -9,8 +11,9 @@ namespace thalweg::impl {
 
 unsigned Channel::advance() {
   if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
-  if (!there_ || (state_ != State::opening && state_ != State::mapped)) return 0;
-  unsigned events = sender ? 0 : tell_recv_buffers();
+  unsigned events = settle();
+  if (!there_ || (state_ != State::opening && state_ != State::mapped)) return events;
+  events += sender ? 0 : tell_recv_buffers();
   if (state_ == State::opening) events += advance_words();
   if (sender) events += advance_recv_buffers();
   return events;
@@ -83,10 +86,6 @@ Status Channel::finish_mapped() {
   return executor_->store(end_, &end, sizeof end);
 }
 
-void Channel::forget_words() {
-  their_words_.reset();
-  if (their_words_region_ != nullptr) tw_remote_memory_release(their_words_region_);
-  their_words_region_ = nullptr;
-}
+void Channel::forget_words() { retire({std::move(their_words_), std::exchange(their_words_region_, nullptr)}); }
 
 }  // namespace thalweg::impl

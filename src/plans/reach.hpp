@@ -16,6 +16,7 @@ class Reached {
   ~Reached() { reset(); }
   void reset();
   uint64_t address() const { return address_; }  // of the region's first byte
+  bool same_memory(const Reached& other) const { return mapping_ == other.mapping_; }
   /// The owner wants it back, or is lost.
   bool revoked() const { return mapping_ != nullptr && mapping_->revoked.load(std::memory_order_relaxed); }
   /// How; also where it is not reached.

@@ -4,7 +4,9 @@
 #include <chrono>
 
 #include "../../fixtures/rooms.hpp"
+#include "core/context.hpp"
 #include "pair.hpp"
+#include "plans/channel.hpp"
 
 namespace thalweg::tests {
 namespace {
@@ -244,6 +246,56 @@ TEST_P(PlansAtRest, AnotherQueueTakesAChannelOver) {
   EXPECT_EQ(tw_queue_synchronize(second), TW_OK) << tw_last_error();
   pass(first);
   EXPECT_EQ(tw_queue_synchronize(first), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
+}
+
+/// A receiver gives up while the sender's queue still has the run that its credit is for. That run may store to the buffer, so it is not
+/// the receiver's again before; and plans that open the channel anew meanwhile are not disturbed.
+TEST_P(PlansAtRest, AReceiversBufferIsNotItsOwnBeforeTheSendersRunIsOver) {
+  constexpr size_t kSize = 70003;
+  const Gate gate = make_gate();
+  tw_queue* on = queue(a);
+  tw_plan *holds = waiting(gate, kLong), *sends = plan(a), *receives = nullptr;
+  tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+  options.place = GetParam().place;
+  options.timeout_ns = 20'000'000;
+  ASSERT_EQ(tw_plan_create(b.context, &options, &receives), TW_OK) << tw_last_error();
+  unsigned char *from = memory(a, kSize), *late = memory(b, kSize), *to = memory(b, kSize);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 1, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, late, kSize, 1, nullptr, nullptr), TW_OK);
+  prepare_both(sends, receives);
+  a.store(from, random_bytes(kSize));
+  ASSERT_EQ(tw_plan_trigger(holds, on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(sends, on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_run(receives, kLong), TW_ERR_TIMED_OUT);
+  impl::Proxy* proxy = nullptr;
+  ASSERT_EQ(impl::Proxy::of(*b.context, &proxy), TW_OK);
+  proxy->patience = std::chrono::milliseconds(100);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
+    EXPECT_NE(std::strstr(tw_last_error(), "has not given back"), nullptr) << tw_last_error();
+  }
+
+  tw_plan *sends_next = plan(a), *receives_next = plan(b);
+  unsigned char* const from_next = memory(a, kSize);
+  ASSERT_EQ(tw_plan_send(sends_next, a.endpoint, from_next, kSize, 1, nullptr, nullptr), TW_OK);
+  ASSERT_EQ(tw_plan_recv(receives_next, b.endpoint, to, kSize, 1, nullptr, nullptr), TW_OK);
+  prepare_both(sends_next, receives_next);
+  const Bytes poison(kSize, 0xee), data = random_bytes(kSize);
+  b.store(to, poison);
+  a.store(from_next, data);
+  EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
+  open(gate, 1);
+  (void)tw_queue_synchronize(on);
+  EXPECT_TRUE(b.load(to, kSize) == poison);
+  proxy->patience = std::chrono::seconds(20);
+  EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
+  for (int i = 0; i < 3; ++i) {
+    b.store(to, poison);
+    both([&] { ASSERT_EQ(tw_plan_run(sends_next, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_run(receives_next, kLong), TW_OK) << tw_last_error(); });
+    EXPECT_TRUE(b.load(to, kSize) == data);
+  }
   EXPECT_EQ(tw_plan_destroy(holds), TW_OK) << tw_last_error();
 }
 
