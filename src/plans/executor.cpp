@@ -14,6 +14,9 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kBlock = size_t{256} << 10, kAlign = 64;
+/// Of device memory. A driver cuts smaller allocations out of such pages, and exports the whole page: the peer's words must share none with
+/// anything else, nor what is our own with an exported buffer of the user's.
+constexpr size_t kDevicePage = size_t{2} << 20;
 
 size_t rounded(size_t length) { return (std::max<size_t>(length, 1) + kAlign - 1) / kAlign * kAlign; }
 
@@ -35,7 +38,8 @@ Arena::~Arena() {
 
 Status Arena::grow(size_t length) {
   tw_memory* block = nullptr;
-  const size_t size = std::max(kBlock, length);
+  const size_t unit = place_.kind == MemoryKind::device ? kDevicePage : kAlign;
+  const size_t size = (std::max(kBlock, length) + unit - 1) / unit * unit;
   if (Status s = allocate_at(*context_.registry, place_, size, TW_MEMORY_ALL, false, &block); is_error(s)) return s;
   if (next_ < end_) free_.emplace(end_ - next_, next_);
   blocks_.push_back(block);
