@@ -76,7 +76,9 @@ uint32_t blocks_of(const std::vector<AreaOffer>& all) {
   return std::bit_floor(std::max(blocks, 1u));
 }
 
-uint32_t offered_blocks(const Executor& by) { return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks); }
+uint32_t offered_blocks(const Executor& by) {
+  return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks);
+}
 
 /// A stream's wrapper, and a plan's own queue, may end unnoticed.
 bool stays_known(const tw_queue* queue) { return queue != nullptr && !queue->of_stream; }

@@ -96,16 +96,16 @@ class PlanRuns final : public Channel::User {
   tw_queue* last_queue_ = nullptr;
   std::unique_ptr<HostProgram> host_run_;
   PlanTimes times_;
-  bool under_way_ = false;               // a run by the host
-  uint64_t activity_ = 0;                // ... in the timeline; 0: not there
-  bool tells_over_ = false;              // by PlanFailure::over_word()
-  unsigned polls_ = 0;                   // of that word
+  bool under_way_ = false;   // a run by the host
+  uint64_t activity_ = 0;    // ... in the timeline; 0: not there
+  bool tells_over_ = false;  // by PlanFailure::over_word()
+  unsigned polls_ = 0;       // of that word
   // Under the proxy's mutex
   std::vector<OwnerWords> owner_words_;
   // Behind the last run on each queue, once graphs may run that nobody here sees launched: they count as runs, and hide those that
   // are still to come.
   std::map<const Queue*, std::unique_ptr<Event>> marks_;
-  bool waited_ahead_ = false;            // the last run
+  bool waited_ahead_ = false;  // the last run
   struct Moves {
     Way way;
     Moved::Count each;

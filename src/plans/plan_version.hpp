@@ -37,7 +37,8 @@ class PlanVersions {
   const std::shared_ptr<Version>& newest() const { return newest_; }
   /// May graphs run that nobody here sees launched?
   bool unseen() const {
-    return newest_->for_good || std::any_of(outdated_.begin(), outdated_.end(), [](const Outdated& one) { return one.version->for_good.load(); });
+    return newest_->for_good ||
+           std::any_of(outdated_.begin(), outdated_.end(), [](const Outdated& one) { return one.version->for_good.load(); });
   }
   /// Has a graph captured the newest?
   bool captured() const { return in_graphs(newest_); }

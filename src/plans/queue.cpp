@@ -220,7 +220,8 @@ Status tw_queue::kept(const std::string& key, const Fill& fill, tw_plan** out) {
 
 Status tw_queue::refuse_in_capture(const char* what) {
   if (queue->capture_state() == CaptureState::none) return TW_OK;
-  return fail(TW_ERR_INVALID, "this operation %s, and preparing it cannot be captured: call it once before the capture, or prepare a plan",
+  return fail(TW_ERR_INVALID,
+              "this operation %s, and preparing it cannot be captured: call it once before the capture, or prepare a plan",
               what);
 }
 

@@ -16,7 +16,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, Kept, testing::ValuesIn(kWays), [](const auto& in
 class Held {
  public:
   void on(tw_queue* queue) {
-    ASSERT_EQ(tw_queue_call(queue, [](void* arg) { static_cast<Held*>(arg)->go_.get_future().wait(); }, this), TW_OK)
+    ASSERT_EQ(tw_queue_call(
+                  queue, [](void* arg) { static_cast<Held*>(arg)->go_.get_future().wait(); }, this),
+              TW_OK)
         << tw_last_error();
   }
   void go() { go_.set_value(); }
@@ -100,7 +102,8 @@ TEST_P(Kept, WhatCannotBePreparedAgainSaysWhy) {
 }
 
 class KeptByTheHost : public Pair {};
-INSTANTIATE_TEST_SUITE_P(Ways, KeptByTheHost, testing::Values(kWays[0], kWays[2]), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ways, KeptByTheHost, testing::Values(kWays[0], kWays[2]),
+                         [](const auto& info) { return info.param.name; });
 
 /// The capture is dropped; what the queue was given before is done.
 TEST_P(KeptByTheHost, AQueueThatEndsWithinACaptureDoesItsWork) {
