@@ -156,6 +156,7 @@ Status run_blocking(Collectives& all, Call& call, CollectiveTask task, uint64_t 
   CollectiveRun* run = nullptr;
   {
     const Engine::Guard guard(all.engine());
+    if (Status s = all.check(); is_error(s)) return s;  // a progress may have heard of a failure since
     run = &all.take_run();
     run->start(std::move(task), nullptr);
   }
@@ -179,6 +180,7 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
 Status run_with(Collectives& all, CollectiveTask task, const Completion& completion) {
   Engine& engine = all.engine();
   const Engine::Guard guard(engine);
+  if (Status s = all.check(); is_error(s)) return s;  // a progress thread may have heard of a failure since
   OpDesc op;
   op.verb = Verb::collective;
   op.length = task.bound.output.length;

@@ -57,6 +57,10 @@ void CollectiveRun::step_ended(uint32_t step) {
 }
 
 void CollectiveRun::step_failed(const StepRun& state, Status status, const std::string& why) {
+  if (owner_.failed()) {  // that has ended what was under way then, and ends nothing more
+    const Status failed = owner_.failure();
+    return give_up(failed, last_error());
+  }
   const std::vector<CollectiveStep>& steps = task_.schedule->steps();
   const bool message = steps[state.step].verb == StepVerb::send || steps[state.step].verb == StepVerb::recv;
   if (!message) return owner_.fail(status, owner_.group().rank, why);
