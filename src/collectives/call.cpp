@@ -116,7 +116,8 @@ Status resolve_planned(Collectives& all, Call& call, const tw_collective_options
 
 namespace {
 
-/// What it runs by: a schedule with its scratch memory, or, without one, memory that all ranks map.
+/// What it runs by: a schedule with its scratch memory, or, without one, memory that all ranks map. Under the lock, under which
+/// scratch memory goes back, too.
 Status choose_way(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask* task) {
   if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
   if (task->schedule == nullptr) return TW_OK;
@@ -152,18 +153,6 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
   return run.take_result();
 }
 
-Status run_blocking(Collectives& all, Call& call, CollectiveTask task, uint64_t limit_ns) {
-  CollectiveRun* run = nullptr;
-  {
-    const Engine::Guard guard(all.engine());
-    if (Status s = all.check(); is_error(s)) return s;  // a progress may have heard of a failure since
-    run = &all.take_run();
-    run->start(std::move(task), nullptr);
-  }
-  all.group().worker.posted();
-  return wait_for(all, *run, call.name, limit_ns);
-}
-
 /// Past the schedules, over memory that all ranks map.
 Status run_directly(Collectives& all, const Call& call, const CollectiveTask& task, uint64_t limit_ns) {
   DirectArea& area = *all.direct();
@@ -177,15 +166,37 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
   return fail(status, "%s", why.c_str());
 }
 
-Status run_with(Collectives& all, CollectiveTask task, const Completion& completion) {
+Status run_blocking(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task,
+                    uint64_t limit_ns) {
+  CollectiveRun* run = nullptr;
+  {
+    const Engine::Guard guard(all.engine());
+    if (Status s = all.check(); is_error(s)) return s;  // a progress may have heard of a failure since
+    if (Status s = choose_way(all, call, options, &task); is_error(s)) return s;
+    if (task.schedule != nullptr) {
+      run = &all.take_run();
+      run->start(std::exchange(task, CollectiveTask{}), nullptr);
+    }
+  }
+  if (run == nullptr) return run_directly(all, call, task, limit_ns);
+  all.group().worker.posted();
+  return wait_for(all, *run, call.name, limit_ns);
+}
+
+Status run_with(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task,
+                const Completion& completion) {
   Engine& engine = all.engine();
   const Engine::Guard guard(engine);
   if (Status s = all.check(); is_error(s)) return s;  // a progress thread may have heard of a failure since
+  if (Status s = choose_way(all, call, options, &task); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::collective;
   op.length = task.bound.output.length;
   OpRun* const handle = engine.acquire(op, completion);
-  if (handle == nullptr) return TW_ERR_LIMIT;
+  if (handle == nullptr) {
+    task.bound.scratch = ScratchBlock{};  // under the lock, as it was taken
+    return TW_ERR_LIMIT;
+  }
   engine.hand_out(*handle, completion);
   all.take_run().start(std::move(task), handle);
   all.group().worker.posted();
@@ -224,14 +235,9 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (!call.what.direct && options.algorithm != nullptr)
       return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());
   }
-  {
-    const Engine::Guard guard(*group.worker.engine);
-    if (Status s = choose_way(*all, call, options, &task); is_error(s)) return s;
-  }
-  if (task.schedule == nullptr) return run_directly(*all, call, task, limit_ns);
-  if (blocks) return run_blocking(*all, call, std::move(task), limit_ns);
+  if (blocks) return run_blocking(*all, call, options, task, limit_ns);
   return post_with_sink(group.worker, sinks, request,
-                        [&](const Completion& completion) { return run_with(*all, std::move(task), completion); });
+                        [&](const Completion& completion) { return run_with(*all, call, options, task, completion); });
 }
 
 }  // namespace thalweg::impl
