@@ -229,15 +229,18 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (Status s = check_combined(call, task); is_error(s)) return s;
     span.bytes = task.bound.output.length;
   }
+  if (!blocks) {
+    return post_with_sink(group.worker, sinks, request,
+                          [&](const Completion& completion) { return run_with(*all, call, options, task, completion); });
+  }
+  const Occupied here(group);
   if (maybe_direct) {
     if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
     call.what.direct = all->direct() != nullptr;
     if (!call.what.direct && options.algorithm != nullptr)
       return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());
   }
-  if (blocks) return run_blocking(*all, call, options, task, limit_ns);
-  return post_with_sink(group.worker, sinks, request,
-                        [&](const Completion& completion) { return run_with(*all, call, options, task, completion); });
+  return run_blocking(*all, call, options, task, limit_ns);
 }
 
 }  // namespace thalweg::impl

@@ -102,9 +102,12 @@ tw_status tw_group_destroy(tw_group* group) {
   if (group == nullptr) return TW_OK;
   if (Status s = check(group); is_error(s)) return s;
   if (const Enter enter(&group->worker); is_error(enter.status())) return enter.status();
-  if (group->running != 0)
-    return fail(TW_ERR_BUSY, "%llu collectives of the group are under way here: wait for them",
-                static_cast<unsigned long long>(group->running));
+  {
+    const Engine::Guard guard(*group->worker.engine);
+    if (group->running != 0)
+      return fail(TW_ERR_BUSY, "%llu collectives of the group are under way here: wait for them",
+                  static_cast<unsigned long long>(group->running));
+  }
   if (group->world != nullptr && group->peers.use_count() > 1)
     return fail(TW_ERR_BUSY, "%ld groups that were made of the world exist: destroy them first", group->peers.use_count() - 1);
   delete group;
@@ -123,6 +126,7 @@ tw_status tw_group_endpoint(tw_group* group, uint32_t rank, tw_endpoint** endpoi
   if (rank >= group->size) return fail(TW_ERR_INVALID, "there is no rank %u: the group has %u ranks", rank, group->size);
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
+  const Occupied here(*group);
   return group->await_endpoint(rank, endpoint);
 }
 

@@ -133,6 +133,7 @@ Status Exchange::run(const void* mine, void* values) {
 Status exchange(tw_group& group, const void* mine, size_t length, void* values) {
   if (length > kMostValues / group.size)
     return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
+  const Occupied here(group);
   return Exchange(group, length).run(mine, values);
 }
 

@@ -87,7 +87,7 @@ struct tw_group {
   std::vector<uint32_t> members;                // rank here -> rank in `peers`; empty: the same
   uint64_t id = 0;         // the same on all ranks, different from that of every other group with any of them
   uint64_t started = 0;    // collectives so far: all ranks start the same in the same order
-  uint64_t running = 0;    // of those, not over
+  uint64_t running = 0;    // calls and collectives that are not over: under the engine's lock (Occupied)
   uint64_t exchanges = 0;  // so far: in the same order, too
   uint64_t made = 0;       // calls that make groups of this one, so far: in the same order; ids and steps derive from it
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
@@ -96,3 +96,25 @@ struct tw_group {
   thalweg::impl::RankPlace costs;  // of its links, by which algorithms are chosen: the same on all ranks
   thalweg::impl::BornHere born;
 };
+
+namespace thalweg::impl {
+
+/// A call that waits in the group: what its progress calls back cannot destroy the group meanwhile. Begins and ends under no lock.
+class Occupied {
+ public:
+  explicit Occupied(tw_group& group) : group_(group) {
+    const Engine::Guard guard(*group_.worker.engine);
+    ++group_.running;
+  }
+  ~Occupied() {
+    const Engine::Guard guard(*group_.worker.engine);
+    --group_.running;
+  }
+  Occupied(const Occupied&) = delete;
+  Occupied& operator=(const Occupied&) = delete;
+
+ private:
+  tw_group& group_;
+};
+
+}  // namespace thalweg::impl
