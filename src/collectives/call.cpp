@@ -153,6 +153,13 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
   return run.take_result();
 }
 
+/// This rank may not progress for a while after a failure: others' operations must end, too.
+Status settle(Collectives& all, Status status) {
+  const std::string why = last_error();
+  all.group().worker.wait_until([&] { return all.settled(); }, kGrace);
+  return fail(status, "%s", why.c_str());
+}
+
 /// Past the schedules, over memory that all ranks map.
 Status run_directly(Collectives& all, const Call& call, const CollectiveTask& task, uint64_t limit_ns) {
   DirectArea& area = *all.direct();
@@ -160,10 +167,8 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
   const Status status = DirectRun(area, call.what, task, all.schedules().costs(), all.group().worker.context.copier).run();
   area.end();
   if (!is_error(status)) return TW_OK;
-  const std::string why = last_error();
-  if (!all.failed()) (void)area.fail(status, all.group().rank, why);  // a copy from or to a device
-  all.group().worker.wait_until([&] { return all.settled(); }, kGrace);
-  return fail(status, "%s", why.c_str());
+  if (all.failed()) return settle(all, status);
+  return settle(all, area.fail(status, all.group().rank, last_error()));  // a copy from or to a device
 }
 
 Status run_blocking(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task,
@@ -228,6 +233,8 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
     if (Status s = check_combined(call, task); is_error(s)) return s;
     span.bytes = task.bound.output.length;
+    // Before what a callback posts in the set-up, on every rank.
+    if (maybe_direct && !all->direct_tried()) task.number = group.started++;
   }
   if (!blocks) {
     return post_with_sink(group.worker, sinks, request,
@@ -235,7 +242,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   }
   const Occupied here(group);
   if (maybe_direct) {
-    if (Status s = all->find_direct(limit_ns); is_error(s)) return s;
+    if (Status s = all->find_direct(limit_ns); is_error(s)) return settle(*all, s);
     call.what.direct = all->direct() != nullptr;
     if (!call.what.direct && options.algorithm != nullptr)
       return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());

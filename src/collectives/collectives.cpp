@@ -67,7 +67,7 @@ Status Collectives::check() const {
 Status Collectives::failure() const { return impl::fail(failed_, "%s", why_.c_str()); }
 
 Status Collectives::find_direct(uint64_t limit_ns) {
-  if (direct_ != nullptr || !why_not_direct_.empty()) return TW_OK;
+  if (direct_tried()) return TW_OK;
   why_not_direct_ = group_.size == 1 ? "the group has one rank" : "for at most 64 ranks";
   static_assert(DirectArea::kMostRanks == 64);
   std::unique_ptr<DirectArea> made;

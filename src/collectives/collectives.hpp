@@ -47,6 +47,7 @@ class Collectives {
   /// Blocking collectives may go over memory that all ranks map (direct_area.hpp). The first ones that may, find out, together: that
   /// is tried once. Under no lock.
   Status find_direct(uint64_t limit_ns);
+  bool direct_tried() const { return direct_ != nullptr || !why_not_direct_.empty(); }
   /// The same of what they call on queues.
   Status find_device(Executor& by);
   bool device_tried() const { return device_ != nullptr || !why_no_device_.empty(); }

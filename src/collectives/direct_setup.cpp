@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group come to a DirectArea: two allgathers by messages. In the first each gives the key of its segment, in the
-// second whether it has mapped all others'.
+// How the ranks of a group come to a DirectArea: two exchanges (groups/exchange.hpp), which take no numbers of collectives: what a
+// callback posts meanwhile has the same number on all ranks. In the first each gives the key of its segment, in the second whether it
+// has mapped all others'.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/call.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/direct_area.hpp"
 #include "core/c_checks.hpp"
+#include "groups/exchange.hpp"
 #include "memory/remote.hpp"
 
 namespace thalweg::impl {
@@ -31,19 +32,29 @@ struct AreaOutcome {
   uint32_t reads = 0;  // 1: the memory of all others
 };
 
-/// Everyone's, by messages.
+/// Of a group that fails while this rank waits. Under no lock.
+Status failure_of(Collectives& owner) {
+  const Engine::Guard guard(owner.engine());
+  return owner.failed() ? owner.failure() : Status{TW_OK};
+}
+
+/// The set-up cannot go on here: the group fails, so that no other rank waits for this one.
+Status give_up(Collectives& owner, Status status, uint32_t rank) {
+  constexpr const char* kName = "the set-up of a group's shared memory";
+  const std::string why = last_error();
+  const Engine::Guard guard(owner.engine());
+  if (status == TW_ERR_CANCELED) owner.fail_interrupted(status, kName);
+  owner.fail(status, rank, std::string(kName) + ": " + why);
+  return owner.failure();
+}
+
+/// Everyone's.
 template <class Message>
-Status exchange(tw_group& group, uint64_t limit_ns, const Message& mine, std::vector<Message>* all) {
-  all->resize(group.size);
-  Call call("the set-up of a group's shared memory", CollectiveKind::allgather, TW_TYPE_UINT8);
-  call.what.count = sizeof mine;
-  call.send = {&mine, true, false, "send"};
-  call.recv = {all->data(), true, false, "recv"};
-  call.recv_blocks = group.size;
-  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
-  options.algorithm = "bruck";  // a named one: this is not done directly
-  options.timeout_ns = limit_ns;
-  return run_call(group, call, options, nullptr);
+Status gather(Collectives& owner, const Deadline& deadline, const Message& mine, std::vector<Message>* all) {
+  all->resize(owner.group().size);
+  ExchangeEnd end{deadline.left_ns(), [&] { return failure_of(owner); }};
+  const Status status = exchange(owner.group(), &mine, sizeof mine, all->data(), end);
+  return is_error(status) ? give_up(owner, status, end.rank) : Status{TW_OK};
 }
 
 template <class Message>
@@ -112,6 +123,7 @@ bool DirectArea::can_read(uint32_t rank) {
 
 Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not) {
   tw_group& group = owner.group();
+  const Deadline deadline(limit_ns);
   auto area = std::make_unique<DirectArea>(owner);
   AreaOffer offer;
   size_t key_length = sizeof offer.key;
@@ -119,7 +131,7 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
   offer.key_length = static_cast<uint32_t>(key_length);
   offer.cores = static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN));
   std::vector<AreaOffer> offers;
-  if (Status s = exchange(group, limit_ns, offer, &offers); is_error(s)) return s;
+  if (Status s = gather(owner, deadline, offer, &offers); is_error(s)) return s;
   if (!all_can(offers, why_not)) return TW_OK;
   area->crowded_ = std::ranges::any_of(offers, [&](const AreaOffer& one) { return one.cores < group.size; });
   AreaOutcome outcome;
@@ -131,7 +143,7 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
     outcome.reads &= area->can_read(rank) ? 1 : 0;
   }
   std::vector<AreaOutcome> outcomes;
-  if (Status s = exchange(group, limit_ns, outcome, &outcomes); is_error(s)) return s;
+  if (Status s = gather(owner, deadline, outcome, &outcomes); is_error(s)) return s;
   area->all_readable_ = std::ranges::all_of(outcomes, [](const AreaOutcome& one) { return one.reads == 1; });
   if (all_can(outcomes, why_not)) *out = std::move(area);
   return TW_OK;

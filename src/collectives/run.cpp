@@ -13,7 +13,7 @@ void CollectiveRun::start(CollectiveTask task, OpRun* handle) {
   task_ = std::move(task);
   const std::vector<CollectiveStep>& steps = task_.schedule->steps();
   handle_ = handle;
-  number_ = owner_.group().started++;
+  number_ = task_.number ? *task_.number : owner_.group().started++;
   status_ = TW_OK;
   why_.clear();
   over_.store(false, std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ struct CollectiveTask {
   Bound bound;
   Device* device = nullptr;  // combines elements and holds intermediate results; null: the host
   Operation operation;
-  uint32_t element = 1;       // bytes
-  uint64_t called = 0;        // CalledThing
-  uint64_t scaled_count = 0;  // elements of the output that the last pass scales; 0: none
+  uint32_t element = 1;            // bytes
+  uint64_t called = 0;             // CalledThing
+  uint64_t scaled_count = 0;       // elements of the output that the last pass scales; 0: none
+  std::optional<uint64_t> number;  // of the collective in its group; none: the next one where it starts
 };
 
 class CollectiveRun {

@@ -24,8 +24,8 @@ constexpr size_t kMostValues = 16u << 20;
 /// One exchange at one rank.
 class Exchange {
  public:
-  Exchange(tw_group& group, size_t length)
-      : group_(group), step_(group.exchanges++ * kRounds), length_(length), values_(size_t{group.size} * length) {}
+  Exchange(tw_group& group, size_t length, ExchangeEnd& end)
+      : group_(group), end_(end), step_(group.exchanges++ * kRounds), length_(length), values_(size_t{group.size} * length) {}
   Status run(const void* mine, void* values);
 
  private:
@@ -37,11 +37,13 @@ class Exchange {
   void record(Status status, uint32_t rank, const char* text);
 
   tw_group& group_;
+  ExchangeEnd& end_;
   const uint64_t step_;
   const size_t length_;
-  const Deadline deadline_{group_.timeout_ns};
+  const Deadline deadline_{end_.limit_ns};
   std::vector<std::byte> values_;  // turned: [i] of rank (own + i) % size
   std::vector<tw_endpoint*> told_;
+  Status stopped_ = TW_OK;  // by end_.failure
   Status failed_ = TW_OK;
   uint32_t failed_rank_ = 0;
   std::string why_;
@@ -50,7 +52,7 @@ class Exchange {
 void Exchange::record(Status status, uint32_t rank, const char* text) {
   if (is_error(failed_)) return;
   failed_ = status;
-  failed_rank_ = rank;
+  failed_rank_ = end_.rank = rank;
   why_ = text;
 }
 
@@ -80,6 +82,7 @@ Status Exchange::await(uint32_t from, uint64_t step, Letter* letter) {
         if (here) return true;
         ended = tw_endpoint_state(endpoint);
         if (!is_error(ended)) ended = interrupted();
+        if (!is_error(ended) && end_.failure) ended = stopped_ = end_.failure();
         // What came before the loss counts.
         here = is_error(ended) && box.take(group_.worker, sender, group_.id, step, letter);
         return here || is_error(ended);
@@ -89,12 +92,12 @@ Status Exchange::await(uint32_t from, uint64_t step, Letter* letter) {
   return is_error(ended) ? ended : status;
 }
 
-/// TW_ERR_CANCELED: at once. Else the failure is recorded.
+/// TW_ERR_CANCELED, or what stopped it: at once. Else the failure is recorded.
 Status Exchange::get(uint32_t round, uint32_t distance, uint32_t count) {
   const uint32_t from = (group_.rank + distance) % group_.size;
   Letter letter;
   const Status status = await(from, step_ + round, &letter);
-  if (status == TW_ERR_CANCELED) return status;
+  if (status == TW_ERR_CANCELED || is_error(stopped_)) return status;
   if (status == TW_ERR_TIMED_OUT) {
     record(status, from, "it has not come, or waits for another one");
   } else if (is_error(status)) {
@@ -131,10 +134,15 @@ Status Exchange::run(const void* mine, void* values) {
 }  // namespace
 
 Status exchange(tw_group& group, const void* mine, size_t length, void* values) {
+  ExchangeEnd end{group.timeout_ns, {}};
+  return exchange(group, mine, length, values, end);
+}
+
+Status exchange(tw_group& group, const void* mine, size_t length, void* values, ExchangeEnd& end) {
   if (length > kMostValues / group.size)
     return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
   const Occupied here(group);
-  return Exchange(group, length).run(mine, values);
+  return Exchange(group, length, end).run(mine, values);
 }
 
 }  // namespace thalweg::impl
