@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/platform/cpu.hpp"
 #include "base/status.hpp"
 #include "base/waiting.hpp"
@@ -118,7 +119,7 @@ class DirectArea {
   };
 
   Status allocate(void* key, size_t* key_length);
-  Status map(uint32_t rank, const void* key, size_t key_length);
+  Status map(uint32_t rank, const void* key, size_t key_length, const Deadline& deadline);
   bool can_read(uint32_t rank);
   int64_t read_part(uint32_t rank, std::byte* to, uint64_t from, uint64_t length);
   /// All ranks have published the step, or a later one.

@@ -10,6 +10,7 @@
 #include "collectives/collectives.hpp"
 #include "collectives/direct_area.hpp"
 #include "core/c_checks.hpp"
+#include "core/remote_map.hpp"
 #include "groups/exchange.hpp"
 #include "memory/remote.hpp"
 
@@ -94,15 +95,16 @@ Status DirectArea::allocate(void* key, size_t* key_length) {
   return tw_memory_export(memory_, key, key_length);
 }
 
-Status DirectArea::map(uint32_t rank, const void* key, size_t key_length) {
+Status DirectArea::map(uint32_t rank, const void* key, size_t key_length, const Deadline& deadline) {
   tw_endpoint* endpoint = nullptr;
-  if (Status s = owner_.group().await_endpoint(rank, &endpoint); is_error(s)) return s;
+  if (Status s = owner_.group().await_endpoint(rank, &endpoint, deadline.left_ns()); is_error(s)) return s;
   if (std::strcmp(tw_endpoint_transport(endpoint), "shm") != 0) return impl::fail(TW_ERR_UNSUPPORTED, "not reached by shm");
   RankArea& area = ranks_[rank];
   if (Status s = tw_memory_import(endpoint, key, key_length, &area.remote); is_error(s)) return s;
   if (tw_remote_memory_length(area.remote) < sizeof(Segment)) return impl::fail(TW_ERR_PROTOCOL, "its segment is too short");
   void* address = nullptr;
-  if (Status s = tw_remote_memory_map(area.remote, &address); is_error(s)) return s;
+  const auto failure = [&] { return failure_of(owner_); };
+  if (Status s = map_remote(area.remote, deadline.left_ns(), failure, &address); is_error(s)) return s;
   if (reinterpret_cast<uintptr_t>(address) % alignof(Segment) != 0) return impl::fail(TW_ERR_MISALIGNED, "mapped askew");
   const Engine::Guard guard(owner_.engine());
   Mapping* const mapping = reinterpret_cast<RemoteRegion*>(area.remote)->mapping;
@@ -139,8 +141,9 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
   for (uint32_t rank = 0; rank < group.size && outcome.status == TW_OK; ++rank) {
     if (rank == group.rank) continue;
     const bool fits = offers[rank].key_length <= sizeof offers[rank].key;
-    outcome.status = fits ? area->map(rank, offers[rank].key, offers[rank].key_length) : Status{TW_ERR_PROTOCOL};
+    outcome.status = fits ? area->map(rank, offers[rank].key, offers[rank].key_length, deadline) : Status{TW_ERR_PROTOCOL};
     outcome.reads &= area->can_read(rank) ? 1 : 0;
+    if (outcome.status == TW_ERR_CANCELED) return give_up(owner, outcome.status, group.rank);
   }
   std::vector<AreaOutcome> outcomes;
   if (Status s = gather(owner, deadline, outcome, &outcomes); is_error(s)) return s;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: memory, keys, imported memory.
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
+#include "core/remote_map.hpp"
 #include "memory/placement.hpp"
 
 using namespace thalweg::impl;
@@ -35,6 +37,40 @@ Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, boo
   status = import_region(*endpoint->peer, body, out);
   if (!is_error(status)) endpoint->regions.insert(*out);
   return status;
+}
+
+Status map_remote(tw_remote_memory* remote, uint64_t limit_ns, const std::function<Status()>& failure, void** address) {
+  RemoteRegion* region = region_of(remote);
+  if (region == nullptr || address == nullptr)
+    return fail(TW_ERR_INVALID, "remote memory or the place for its address is NULL");
+  *address = nullptr;
+  if (region->peer == nullptr) return fail(TW_ERR_CLOSED, "the endpoint this memory was imported through is closed");
+  tw_worker& worker = *region->peer->endpoint->worker;
+  const Status status = check(&worker);
+  if (is_error(status)) return status;
+  const Enter enter(worker);
+  if (is_error(enter.status())) return enter.status();
+  Status mapped = TW_IN_PROGRESS;
+  const auto try_it = [&] {
+    const Engine::Guard guard(*worker.engine);
+    return region->peer == nullptr ? fail(TW_ERR_CLOSED, "the endpoint was closed") : map_region(*region);
+  };
+  worker.wait_until(
+      [&] {
+        if (mapped != TW_IN_PROGRESS) return true;  // asked again after a yes: a refusal is reported once
+        mapped = try_it();
+        if (mapped != TW_IN_PROGRESS) return true;
+        Status ended = interrupted();
+        if (!is_error(ended) && failure) ended = failure();
+        if (is_error(ended)) mapped = ended;
+        return is_error(ended);
+      },
+      limit_ns);
+  if (mapped == TW_IN_PROGRESS)
+    return fail(TW_ERR_TIMED_OUT, "the peer has not answered within %.1f s whether its memory can be mapped: is it stopped?",
+                double(limit_ns) * 1e-9);
+  if (mapped == TW_OK) *address = region->mapped;
+  return mapped;
 }
 
 }  // namespace thalweg::impl
@@ -139,27 +175,6 @@ size_t tw_remote_memory_length(const tw_remote_memory* remote) {
   return remote == nullptr ? 0 : reinterpret_cast<const RemoteRegion*>(remote)->key.length;
 }
 
-tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) {
-  RemoteRegion* region = region_of(remote);
-  if (region == nullptr || address == nullptr)
-    return fail(TW_ERR_INVALID, "remote memory or the place for its address is NULL");
-  *address = nullptr;
-  if (region->peer == nullptr) return fail(TW_ERR_CLOSED, "the endpoint this memory was imported through is closed");
-  tw_worker& worker = *region->peer->endpoint->worker;
-  const Status status = check(&worker);
-  if (is_error(status)) return status;
-  const Enter enter(worker);
-  if (is_error(enter.status())) return enter.status();
-  Status mapped = TW_IN_PROGRESS;
-  worker.wait_until(
-      [&] {
-        const Engine::Guard guard(*worker.engine);
-        mapped = region->peer == nullptr ? fail(TW_ERR_CLOSED, "the endpoint was closed") : map_region(*region);
-        return mapped != TW_IN_PROGRESS;
-      },
-      TW_FOREVER);
-  if (mapped == TW_OK) *address = region->mapped;
-  return mapped;
-}
+tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) { return map_remote(remote, TW_FOREVER, {}, address); }
 
 }  // extern "C"

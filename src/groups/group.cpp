@@ -46,8 +46,8 @@ Status tw_group::endpoint(uint32_t to, tw_endpoint** out) {
   return fail(status, "rank %u: %s", to, why.c_str());
 }
 
-Status tw_group::await_endpoint(uint32_t to, tw_endpoint** out) {
-  const Deadline deadline(timeout_ns);
+Status tw_group::await_endpoint(uint32_t to, tw_endpoint** out, uint64_t limit_ns) {
+  const Deadline deadline(limit_ns);
   for (;;) {
     const Status status = endpoint(to, out);
     if (status != TW_IN_PROGRESS) return status;

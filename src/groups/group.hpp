@@ -64,8 +64,10 @@ struct tw_group {
   ~tw_group();
   /// As Peers::endpoint, with an error that names the rank.
   Status endpoint(uint32_t to, tw_endpoint** out);
-  /// Progresses the worker until the endpoint is there, within the group's time.
-  Status await_endpoint(uint32_t to, tw_endpoint** out);
+  /// Progresses the worker until the endpoint is there, within the time.
+  Status await_endpoint(uint32_t to, tw_endpoint** out, uint64_t limit_ns);
+  /// ... within the group's.
+  Status await_endpoint(uint32_t to, tw_endpoint** out) { return await_endpoint(to, out, timeout_ns); }
   /// Is the rank's endpoint made, and over?
   bool is_lost(uint32_t of) const;
   /// All ranks' places, of which rank 0's costs are the group's.

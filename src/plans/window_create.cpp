@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/interrupt.hpp"
+#include "core/remote_map.hpp"
 #include "plans/reach.hpp"
 #include "plans/window.hpp"
 
@@ -192,10 +193,11 @@ void tw_window::find_host_address(uint32_t of) {
   }
 }
 
+/// An interrupt, or a peer that does not answer, ends the waits behind this one, too.
 void tw_window::map_host_address(WindowRank& other) {
   const RemoteRegion& region = *reinterpret_cast<RemoteRegion*>(other.remote);
   void* address = nullptr;
-  if (tw_remote_memory_map(other.remote, &address) != TW_OK) {
+  if (map_remote(other.remote, timeout_ns, {}, &address) != TW_OK) {
     other.why_not = std::string(last_error()) + "; allocate it with tw_memory_allocate";
     return;
   }
