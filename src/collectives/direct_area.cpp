@@ -3,6 +3,7 @@
 #include "collectives/direct_area.hpp"
 
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "collectives/called_text.hpp"
 #include "collectives/collectives.hpp"
 #include "core/c_checks.hpp"
+#include "transports/shm/single_copy.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -176,12 +178,9 @@ int64_t DirectArea::read_part(uint32_t rank, std::byte* to, uint64_t from, uint6
   Link* const link = endpoint != nullptr ? endpoint->peer->link : nullptr;
   if (link == nullptr || !link->port->enter_peer(*link)) return TW_ERR_PEER_LOST;
   const iovec here{to, length}, there{reinterpret_cast<void*>(from), length};
-  int64_t moved = static_cast<int64_t>(length);
-  if (same_process(*link)) {
-    std::memcpy(to, there.iov_base, length);
-  } else {
-    moved = link->port->read_peer(*link, &here, 1, &there, 1);
-  }
+  // Also in one process by the kernel: the address may be a lie of any rank that maps the segment, or of a buffer that is gone.
+  const int64_t moved = same_process(*link) ? shm::copy_between(shm::CopyDirection::from_peer, getpid(), &here, 1, &there, 1)
+                                            : link->port->read_peer(*link, &here, 1, &there, 1);
   link->port->leave_peer(*link);
   return moved;
 }

@@ -84,7 +84,7 @@ class DirectArea {
     if (room == Room::line) return segment.lines[step % kLines].payload;
     return room == Room::small ? segment.small[step % kLines] : segment.large[step % kLargeBuffers];
   }
-  /// May every rank read the memory of all others, by the kernel or in the same process?
+  /// May every rank read the memory of all others, by the kernel?
   bool all_readable() const { return all_readable_; }
   /// From memory of the rank, which waits in this collective.
   Status read(uint32_t rank, std::byte* to, uint64_t from, uint64_t length);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/platform/process.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/direct_area.hpp"
 #include "core/c_checks.hpp"
@@ -120,7 +121,8 @@ bool DirectArea::can_read(uint32_t rank) {
   const Engine::Guard guard(owner_.engine());
   if (is_error(owner_.group().endpoint(rank, &endpoint)) || endpoint == nullptr || endpoint->peer->link == nullptr)
     return false;
-  return (endpoint->peer->link->features & (kLinkSingleCopy | kLinkSameProcess)) != 0;
+  const Link& link = *endpoint->peer->link;
+  return same_process(link) ? may_access_process(getpid()) : (link.features & kLinkSingleCopy) != 0;
 }
 
 Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocking collectives over memory that all ranks map: when that is the way, beside others, and with a rank that does not keep to it.
+#include <sys/mman.h>
+
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -254,6 +256,49 @@ TEST(DirectCollectives, BlocksOfAnAlltoallAreReadWhereTheyAre) {
       }
     });
   }
+}
+
+/// Pages of their own, of which one may be taken away.
+class Pages {
+ public:
+  explicit Pages(size_t length) : length_(length) {
+    memory_ = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory_, MAP_FAILED);
+  }
+  ~Pages() { munmap(memory_, length_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  uint64_t* words() const { return static_cast<uint64_t*>(memory_); }
+  void forbid(size_t offset, size_t length) const {
+    EXPECT_EQ(mprotect(static_cast<char*>(memory_) + offset, length, PROT_NONE), 0);
+  }
+
+ private:
+  const size_t length_;
+  void* memory_;
+};
+
+/// Where a rank says that its block is, nothing can be read: the reader gets an error, also where both are one process.
+TEST(DirectCollectives, AnAddressThatCannotBeReadIsAnError) {
+  run_ranks(3, [](Rank& one) {
+    GroupRank rank(one);
+    const tw_collective_options options = named("direct");
+    constexpr size_t kWords = 1u << 18;
+    rank.group->costs.read_ns = 1;  // blocks are read where they are
+    rank.group->costs.read_byte_ns = 1e-6;
+    rank.group->costs.serial_byte_ns = 1;
+    const Pages from(3 * kWords * sizeof(uint64_t));
+    std::vector<uint64_t> to(3 * kWords);
+    std::fill_n(from.words(), 3 * kWords, one.number);
+    ASSERT_EQ(tw_alltoall(rank.group, from.words(), to.data(), kWords, TW_TYPE_INT64, &options, nullptr), TW_OK)
+        << tw_last_error();
+    for (size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], i / kWords);
+    if (one.number == 1) from.forbid(kWords * sizeof(uint64_t) / 2, 1u << 16);  // in the block for rank 0
+    EXPECT_EQ(tw_alltoall(rank.group, from.words(), to.data(), kWords, TW_TYPE_INT64, &options, nullptr), TW_ERR_INVALID)
+        << tw_last_error();
+    EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+    one.barrier();
+  });
 }
 
 /// A rank that publishes a step to which it cannot have come: the others end, and read nothing by its numbers.
