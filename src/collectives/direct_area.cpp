@@ -150,6 +150,12 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   return owner_.failure();
 }
 
+Status DirectArea::hear() {
+  worker_.progress();
+  const Engine::Guard guard(owner_.engine());
+  return owner_.failed() ? owner_.failure() : Status{TW_OK};
+}
+
 Status DirectArea::read(uint32_t rank, std::byte* to, uint64_t from, uint64_t length) {
   constexpr uint64_t kPart = 4u << 20;  // bytes under the engine's lock
   for (uint64_t at = 0; at < length;) {

@@ -88,6 +88,8 @@ class DirectArea {
   bool all_readable() const { return all_readable_; }
   /// From memory of the rank, which waits in this collective.
   Status read(uint32_t rank, std::byte* to, uint64_t from, uint64_t length);
+  /// Behind the last read(): an error if a rank has given up, which takes its buffer back, although what it published goes on counting.
+  Status hear();
   /// Are there more ranks than cores? On all ranks alike.
   bool crowded() const { return crowded_; }
   void set_crowded(bool crowded) { crowded_ = crowded; }

@@ -185,6 +185,7 @@ Status DirectRun::alltoall_by_reading(bool* done) {
     std::byte* const to = task_.bound.output.address + block.offset;
     if (Status s = area_.read(rank, to, theirs[rank].address, block.length); is_error(s)) return s;
   }
+  if (Status s = area_.hear(); is_error(s)) return s;
   const Block own = input_block(what_.rank);
   if (Status s = move_own(output_block(what_.rank).offset, own.offset, own.length); is_error(s)) return s;
   return meet();  // all have read
