@@ -81,17 +81,29 @@ Status Store::enter_epoch() {
   return TW_OK;
 }
 
+/// The time is over: says who did not come. A store that does not answer any more is not asked for each rank: each question may
+/// take the whole time again.
 Status Store::missing(uint64_t step) {
   std::string ranks;
   Bytes ignored;
-  for (uint32_t rank = 0; rank < options_.count; ++rank) {
-    if (do_get(step_key(step, rank), &ignored) != TW_ERR_NO_MATCH) continue;
+  Status status = do_wait(step_key(step, options_.rank), Deadline(kSecond), &ignored);  // is there
+  for (uint32_t rank = 0; rank < options_.count && !is_error(status); ++rank) {
+    const Status found = do_get(step_key(step, rank), &ignored);
+    if (is_error(found) && found != TW_ERR_NO_MATCH) status = found;
+    if (found != TW_ERR_NO_MATCH) continue;
     if (ranks.size() > 200) {
       ranks += ", ...";
       break;
     }
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
+  if (status == TW_ERR_CANCELED) return status;
+  if (is_error(status))
+    return fail(
+        TW_ERR_TIMED_OUT,
+        "exchange or barrier %llu over the store %s did not end within %.1f s, and the store does not answer any more: is "
+        "its server still running?",
+        static_cast<unsigned long long>(step), address_.c_str(), double(options_.timeout_ns) * 1e-9);
   if (ranks.empty()) ranks = "0 (in time to pass on what the others gave)";
   return fail(TW_ERR_TIMED_OUT, "exchange or barrier %llu over the store %s: of %u ranks, %s did not come within %.1f s",
               static_cast<unsigned long long>(step), address_.c_str(), options_.count, ranks.c_str(),

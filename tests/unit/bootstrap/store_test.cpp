@@ -307,6 +307,43 @@ TEST_P(StorePlace, MissingRanksAreNamed) {
   other.join();
 }
 
+/// Keeps what is put, until it answers nothing any more: then each question takes its time.
+class FallingSilent : public Store {
+ public:
+  explicit FallingSilent(const StoreOptions& options) : Store(options) {}
+  uint32_t asked = 0;  // in vain
+
+ protected:
+  Status do_put(const std::string&, const void*, size_t) override { return TW_OK; }
+  Status do_get(const std::string& key, Bytes*) override {
+    if (key.find("epoch") != std::string::npos) return TW_ERR_NO_MATCH;
+    return silence();
+  }
+  Status do_wait(const std::string&, const Deadline& deadline, Bytes*) override {
+    EXPECT_LE(deadline.left_ns(), options_.timeout_ns);
+    return silence();
+  }
+  Status do_erase(const std::string&) override { return silence(); }
+
+ private:
+  Status silence() {
+    ++asked;
+    return fail(TW_ERR_TIMED_OUT, "no answer");
+  }
+};
+
+TEST(Store, OneThatDoesNotAnswerIsNotAskedForEachRank) {
+  for (const uint32_t rank : {0u, 5u}) {
+    StoreOptions options;
+    options.rank = rank;
+    options.count = 500;
+    FallingSilent store(options);
+    EXPECT_EQ(store.barrier(), TW_ERR_TIMED_OUT);
+    EXPECT_LE(store.asked, 2u) << "one for the barrier, one for who is missing";
+    EXPECT_NE(std::string(last_error()).find("does not answer"), std::string::npos) << last_error();
+  }
+}
+
 /// Rank 0 puts them together only where one value has room for all.
 TEST_P(StorePlace, ValuesThatAreTooLongTogetherAreReadOneByOne) {
   constexpr size_t kLength = 600u << 10;
