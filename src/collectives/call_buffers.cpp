@@ -41,8 +41,14 @@ Status extents_of(const tw_group& group, const Call& call, Extents* out) {
   return TW_OK;
 }
 
-/// gatherv, scatterv: the root has its own count twice.
+/// gatherv, scatterv: the root has its own count twice. alltoallv: each rank.
 Status check_own_count(const tw_group& group, const Call& call) {
+  if (call.what.kind == CollectiveKind::alltoall && call.sent.given() && call.received.given()) {
+    const uint64_t sent = call.sent.counts[group.rank], received = call.received.counts[group.rank];
+    if (sent == received) return TW_OK;
+    return fail(TW_ERR_INVALID, "%s: this rank sends %llu elements to itself, and receives %llu from itself", call.name,
+                static_cast<unsigned long long>(sent), static_cast<unsigned long long>(received));
+  }
   if (!call.what.counts_at_root || group.rank != call.what.root || placed(call.send) || placed(call.recv)) return TW_OK;
   const Counts& counts = call.what.kind == CollectiveKind::gather ? call.received : call.sent;
   if (counts.counts[group.rank] == call.what.count) return TW_OK;

@@ -8,6 +8,7 @@
 
 #include "collectives/elements.hpp"
 #include "group_ranks.hpp"
+#include "own_queue.hpp"
 #include "reference.hpp"
 
 namespace thalweg::test {
@@ -192,6 +193,38 @@ TEST(CollectiveRules, AFunctionIsAppliedInTheOrderOfRanks) {
       EXPECT_TRUE(!root || (out == wanted && calls > 0));
     });
   }
+}
+
+/// Else the longer of the two would be copied out of a buffer that holds the shorter.
+TEST(CollectiveRules, WhatARankSendsToItselfIsWhatItReceives) {
+  run_group(3, [](GroupRank& rank) {
+    const uint32_t me = rank.rank.number;
+    std::vector<int32_t> in(9, 1), out(12, 2);
+    const size_t sent[] = {3, 3, 3};
+    size_t received[] = {3, 3, 3};
+    ++received[me];
+    const auto call = [&](const char* algorithm, tw_request* request) {
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = algorithm;
+      return tw_alltoallv(rank.group, in.data(), sent, nullptr, out.data(), received, nullptr, TW_TYPE_INT32, &options,
+                          request);
+    };
+    for (const char* algorithm : {static_cast<const char*>(nullptr), "direct", "linear", "pairwise"}) {
+      EXPECT_EQ(call(algorithm, nullptr), TW_ERR_INVALID) << (algorithm != nullptr ? algorithm : "any");
+      EXPECT_NE(std::string(tw_last_error()).find("sends 3 elements to itself, and receives 4"), std::string::npos)
+          << tw_last_error();
+    }
+    tw_request request = TW_REQUEST_NONE;
+    EXPECT_EQ(call(nullptr, &request), TW_ERR_INVALID);
+    OwnPlan plan(rank, "host");
+    Target target = plan.target();
+    EXPECT_EQ(tw_plan_alltoallv(plan, rank.group, in.data(), sent, nullptr, out.data(), received, nullptr, TW_TYPE_INT32,
+                                &target.options, nullptr),
+              TW_ERR_INVALID);
+    EXPECT_EQ(out, std::vector<int32_t>(12, 2));
+    --received[me];
+    EXPECT_EQ(call(nullptr, nullptr), TW_OK) << "nothing of it has begun: " << tw_last_error();
+  });
 }
 
 }  // namespace
