@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
@@ -163,11 +164,13 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
 Status DeviceArea::make(uint32_t blocks) {
   blocks_ = blocks;
   piece_ = std::bit_floor(kSlotsOfBlock / (4 * size_));
-  (void)allocate();  // without memory, the others are told
+  const Status allocated = allocate();  // without memory, the window is refused, and the others are told
+  const std::string why = is_error(allocated) ? last_error() : "";
   tw_window* window = nullptr;
   tw_window_options options = TW_WINDOW_OPTIONS_INIT;
   options.timeout_ns = group_->timeout_ns;
-  if (Status s = tw_group_window(group_, memory_, &options, &window); is_error(s)) return s;
+  if (Status s = tw_group_window(group_, memory_, &options, &window); is_error(s))
+    return is_error(allocated) ? impl::fail(allocated, "%s", why.c_str()) : s;
   window_.reset(window);
   return window_->bind(executor_.name().c_str(), &view_);
 }
@@ -178,7 +181,12 @@ Status DeviceArea::allocate() {
   options.place = executor_.name().c_str();
   if (Status s = tw_memory_allocate(&group_->worker.context, layout.length(), &options, &memory_); is_error(s)) return s;
   const std::vector<std::byte> zeros(layout.slot(0, 0, 0, 0));
-  return executor_.store(reinterpret_cast<uint64_t>(tw_memory_address(memory_)), zeros.data(), zeros.size());
+  const Status stored = executor_.store(reinterpret_cast<uint64_t>(tw_memory_address(memory_)), zeros.data(), zeros.size());
+  if (!is_error(stored)) return TW_OK;
+  const std::string why = last_error();
+  (void)tw_memory_release(
+      std::exchange(memory_, nullptr));  // with flags and turns of whatever was there, kernels would go wrong
+  return impl::fail(stored, "%s", why.c_str());
 }
 
 /// A run has no input, but what the area holds.

@@ -236,5 +236,17 @@ TEST(KernelsMeasured, OrByNone) {
   }
 }
 
+/// An area whose flags cannot be set to zero is used by nobody.
+TEST(KernelsFaults, AnAreaThatCannotBeClearedIsNotUsed) {
+  if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";
+  const std::vector<Measured> all = measure(Operation::copy, 1);
+  for (const Measured& one : all) {
+    EXPECT_EQ(one.status, TW_OK);
+    EXPECT_FALSE(one.made);
+    EXPECT_THAT(one.why, HasSubstr("does not reach the memory of all others"));
+  }
+  EXPECT_THAT(all[1].why, HasSubstr("was told to fail"));
+}
+
 }  // namespace
 }  // namespace thalweg::test
