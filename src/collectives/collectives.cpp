@@ -10,6 +10,7 @@
 #include "base/printable.hpp"
 #include "collectives/group_listener.hpp"
 #include "collectives/run.hpp"
+#include "groups/mailbox.hpp"
 
 namespace thalweg::impl {
 
@@ -33,7 +34,7 @@ CollectiveCosts costs_of(const tw_group& group) {
 }  // namespace
 
 Collectives::Collectives(tw_group& group)
-    : group_(group), ranks_per_host_(group.ranks_per_host()), schedules_(costs_of(group)) {}
+    : group_(group), ranks_per_host_(group.ranks_per_host()), schedules_(costs_of(group)), answers_(group.size) {}
 
 Collectives::~Collectives() {
   if (device_ != nullptr) device_->end();
@@ -142,13 +143,22 @@ void Collectives::tell_others(Status status, uint32_t rank, const std::string& w
   for (uint32_t i = 0; i < group_.size; ++i) {
     tw_endpoint* endpoint = nullptr;
     if (i == group_.rank || is_error(group_.endpoint(i, &endpoint)) || endpoint == nullptr) continue;
-    if (i != rank) ++asked_;
+    if (i != rank && std::exchange(answers_[i], Answer::asked) == Answer::none) ++open_;
     send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message, telling_);
   }
 }
 
-void Collectives::given_up(const GiveUp& message, size_t length) {
-  heard();
+void Collectives::heard(const tw_endpoint* from) {
+  if (from == nullptr) return;  // lost meanwhile
+  const uint64_t sender = sender_of(*from);
+  for (uint32_t i = 0; i < group_.size; ++i) {
+    if (i == group_.rank || group_.peers->sender(group_.member(i)) != sender) continue;
+    if (std::exchange(answers_[i], Answer::given) == Answer::asked) --open_;
+  }
+}
+
+void Collectives::given_up(const GiveUp& message, size_t length, const tw_endpoint* from) {
+  heard(from);
   if (is_error(failed_)) return;
   if (length != sizeof message || message.rank >= group_.size || !is_error(message.status) ||
       message.length > sizeof message.why) {

@@ -71,12 +71,12 @@ class Collectives {
   bool failed() const { return failing_.load(std::memory_order_acquire); }
   /// Of a group that has failed: has it told all others, as far as they are there, and has each of them given up, too? Then nobody
   /// waits for this rank's progress any more.
-  bool settled() const { return *telling_ == 0 && heard_ >= asked_; }
+  bool settled() const { return *telling_ == 0 && open_ == 0; }
 
   /// From a listener.
-  void given_up(const GiveUp& message, size_t length);
-  /// Another rank has given up, which was known.
-  void heard() { ++heard_; }
+  void given_up(const GiveUp& message, size_t length, const tw_endpoint* from);
+  /// Another rank has given up.
+  void heard(const tw_endpoint* from);
 
  private:
   Status listen();
@@ -98,7 +98,9 @@ class Collectives {
   std::unique_ptr<DirectArea> direct_;
   std::string why_not_direct_;                                                                   // empty: not tried yet
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
-  std::atomic<uint32_t> asked_{0}, heard_{0};  // ranks that were told and are there; ranks that have given up
+  enum class Answer : uint8_t { none, asked, given };
+  std::vector<Answer> answers_;    // by rank: was it told, but for the one whose fault it is; has it given up
+  std::atomic<uint32_t> open_{0};  // asked ones
   std::atomic<bool> failing_{false};
   Status failed_ = TW_OK;
   std::string why_;

@@ -44,11 +44,13 @@ void GroupListener::on_end(void* arg, tw_request, Status status, const tw_recv_i
   const Engine::Guard guard(self->engine_);
   self->request_ = TW_REQUEST_NONE;
   if (self->drops_ && (status == TW_OK || status == TW_ERR_TRUNCATED)) {
-    if (self->owner_ != nullptr && info->tag == (self->tag_ | give_up_tag(0))) self->owner_->heard();
+    if (self->owner_ != nullptr && info->tag == (self->tag_ | give_up_tag(0))) self->owner_->heard(info->endpoint);
     return self->post();
   }
   if (self->owner_ == nullptr) return delete self;
-  if (!self->drops_ && !is_error(status)) self->owner_->given_up(self->message_, info->length);
+  // One that is too long is a failure, too. Once the group has failed, those that come next go to the listener that drops.
+  if (!self->drops_ && (!is_error(status) || status == TW_ERR_TRUNCATED))
+    self->owner_->given_up(self->message_, info->length, info->endpoint);
 }
 
 namespace {
