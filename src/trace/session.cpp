@@ -51,6 +51,21 @@ struct Session::Point {
   const Taken* taken;
 };
 
+namespace {
+
+/// What the last timeline knew of other clocks: one that begins at once behind it finds that a device's has been read as often as it may
+/// be for now. Timelines follow each other.
+struct LastClocks {
+  std::map<uint64_t, ClockMap> maps;
+  uint64_t at = 0;  // cpu_ticks()
+};
+LastClocks& last_clocks() {
+  static auto* const last = new LastClocks;  // a timeline may end after main
+  return *last;
+}
+
+}  // namespace
+
 Session::Session(UniqueFd file, std::string path, const void* owner)
     : file_(std::move(file)),
       path_(std::move(path)),
@@ -67,6 +82,7 @@ Session::Session(UniqueFd file, std::string path, const void* owner)
   const Recorded before = recorded();
   events_ = before.events;
   dropped_ = before.dropped;
+  if (cpu_ticks() - last_clocks().at < cpu_ticks_per_second()) clocks_ = last_clocks().maps;
   read_clocks();
 }
 
@@ -296,6 +312,7 @@ void Session::note_dropped(uint64_t dropped, std::string* out) {
 }
 
 void Session::end() {
+  last_clocks() = {clocks_, cpu_ticks()};
   const Recorded all = recorded();
   std::string out;
   packets_.note("recorded", all.events - events_, 0, host_.map(cpu_ticks()), &out);

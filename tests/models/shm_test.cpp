@@ -16,7 +16,7 @@ const auto kOdd = [](Value v) { return v % 2 == 1; };
 TEST(ShmModels, TheParityShowsABodyAndTheCreditFreesIt) {
   expect_code("src/transports/shm/producer.hpp",
               {"load_acquire(shared_->control.consumed_slots)", "store_relaxed(slot.a, words.a);",
-               "const uint64_t parity = (head & kSlots) != 0 ? 0 : kParity;", "store_release(slot.word,"});
+               "store_release(slot.word, (words.first & ~kParity) | parity_);", "parity_ ^= kParity;"});
   expect_code("src/transports/shm/consumer.hpp",
               {"const uint64_t word = load_acquire(slot.word);", "header->a = load_relaxed(slot.a);",
                "store_release(shared_->control.consumed_slots, head_);"});
