@@ -14,7 +14,7 @@ say(address=worker.address.hex())
 serve(worker)
 """
 HELLO, CONTROL = 4096, 1  # ids of active messages
-VERSION = 5  # of what proxies say
+VERSION = 6  # of what proxies say
 OPEN, REFUSED = 1, 9
 LIMIT = -204
 EARLY = 8192  # channels of a peer that no plan has named

@@ -152,14 +152,15 @@ def test_the_summary_adds_up(two_files):
 
 
 def own_waits(path):
-    """The waits of this thread, in their order; each sleep is within one of them."""
+    """The waits of this thread, in their order, and its sleeps, each within one of them. Others may sleep meanwhile."""
     read = timeline.read([path])
     mine = [one for one in read.slices if read.tracks[one.track].thread == threading.get_native_id()]
     waits = sorted((one for one in mine if one.name == "wait"), key=lambda one: one.begin)
     assert all(one.depth == 0 and one.ended for one in waits)
-    for sleep in (one for one in mine if one.name == "sleep"):
+    sleeps = [one for one in mine if one.name == "sleep"]
+    for sleep in sleeps:
         assert any(one.begin <= sleep.begin and sleep.end <= one.end for one in waits), "asleep, and no call waits"
-    return waits
+    return waits, sleeps
 
 
 def test_a_blocking_call_is_one_wait_of_its_whole_length(tmp_path, me):
@@ -180,10 +181,10 @@ def test_a_blocking_call_is_one_wait_of_its_whole_length(tmp_path, me):
     me.send(b"there", 3)
     worker.recv(bytearray(5), 3)  # has come: nothing to wait for
     worker.context.trace(None)
-    waits = own_waits(path)
+    waits, sleeps = own_waits(path)
     assert len([one for one in waits if one.end - one.begin >= nap * 0.9e9]) == len(calls)
     read = timeline.read([path])
-    asleep = sum(one.end - one.begin for one in read.slices if one.name == "sleep")
+    asleep = sum(one.end - one.begin for one in sleeps)
     assert 0 < asleep < sum(one.end - one.begin for one in waits), "they poll before they sleep"
     lasted = sorted((one.end - one.begin for one in waits), reverse=True)
     assert [one["time"] for one in time_spent.summarize(read)["longest_waits"]] == lasted[:10]
