@@ -98,11 +98,11 @@ ANY_ACCESS = (
 
 def _reasons(document: Document, pairs: set[frozenset[str]]) -> dict[str, list[frozenset[str]]]:
     """Pairs of devices by the driver's reason why they have no access; without those of which it says nothing."""
-    graph, why = Graph(document), {}
-    nodes = {device: graph.gpu(device) for pair in pairs for device in pair}
+    graph = Graph(document)
+    why: dict[str, list[frozenset[str]]] = {}
     for pair in sorted(pairs, key=sorted):
-        ends = [nodes[device] for device in pair]
-        reason = graph.no_access(ends[0], ends[1]) if len(ends) == 2 and all(ends) else ""
+        ends = [node for device in sorted(pair) if (node := graph.gpu(device)) is not None]
+        reason = graph.no_access(ends[0], ends[1]) if len(ends) == 2 else ""
         if reason:
             why.setdefault(reason, []).append(pair)
     return why
