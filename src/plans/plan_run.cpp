@@ -234,13 +234,15 @@ Status PlanRuns::runs_over() const {
   return TW_OK;
 }
 
-/// Without an event, the queue is waited for.
+/// Without an event, the queue is waited for, under no lock: its run may need the proxy.
 Status PlanRuns::mark(Queue& on) {
-  const std::lock_guard lock(proxy_.mutex());
-  std::unique_ptr<Event>& event = marks_[&on];
-  const bool made = event != nullptr || !is_error(executor_->device()->make_event(&event));
-  if (made && !is_error(on.record(*event))) return TW_OK;
-  marks_.erase(&on);
+  {
+    const std::lock_guard lock(proxy_.mutex());
+    std::unique_ptr<Event>& event = marks_[&on];
+    const bool made = event != nullptr || !is_error(executor_->device()->make_event(&event));
+    if (made && !is_error(on.record(*event))) return TW_OK;
+    marks_.erase(&on);
+  }
   return on.synchronize();
 }
 
