@@ -117,9 +117,9 @@ tw_queue::~tw_queue() {
   }
   for (const auto& [key, plan] : kept_) {
     // A run that could not be waited for, or a peer in the middle of a message: the plan stays, its buffer is not ours.
-    if ((plan->prepared() && is_error(plan->at_rest())) || is_error(plan->release())) continue;
+    if (plan->prepared() && is_error(plan->at_rest())) continue;
     forget(*plan);
-    delete plan;
+    if (!is_error(plan->release())) delete plan;
   }
   {
     const std::lock_guard lock(known.mutex);
@@ -143,7 +143,9 @@ void tw_queue::forget(tw_plan& plan) {
   const std::lock_guard lock(known.mutex);
   for (tw_queue* queue : known.all) {
     const std::lock_guard inner(queue->mutex_);
-    if (queue->noted_.erase(&plan) != 0 && queue->of_stream && queue->noted_.empty()) gone.emplace_back(queue);
+    if (queue->noted_.erase(&plan) == 0) continue;
+    plan.forget(*queue);  // its next run is noted again
+    if (queue->of_stream && queue->noted_.empty()) gone.emplace_back(queue);
   }
   for (const auto& queue : gone) {
     known.all.erase(queue.get());
@@ -236,8 +238,9 @@ Status tw_queue::ready(tw_plan& plan) {
 void tw_queue::drop_ended() {
   std::erase_if(kept_, [](const auto& one) {
     tw_plan* const plan = one.second;
-    if (!plan->has_ended() || is_error(plan->at_rest()) || is_error(plan->release())) return false;
-    forget(*plan);
+    if (!plan->has_ended() || is_error(plan->at_rest())) return false;
+    forget(*plan);  // first: other threads may ask queues how their plans are
+    if (is_error(plan->release())) return false;
     delete plan;
     return true;
   });
