@@ -15,6 +15,11 @@ uint64_t timed_yield() {
 Waiting::Next Waiting::give_way() {
   turns_ = spins_;  // no further spin, however long it takes
   if (asleep_) return Next::sleep;
+  if (crowd_.costs_slice()) {
+    crowd_.spared();
+    asleep_ = true;
+    return Next::sleep;
+  }
   const uint64_t took = yield_();
   crowd_.yielded(took);
   yielded_ns_ += took;

@@ -5,7 +5,9 @@
 // On an oversubscribed machine, with more busy threads than cores, spinning delays the threads that are waited for. A yield
 // that returns late has let another thread run: that is how a process detects it, and it costs nothing where waits are
 // short. From then on its waits hardly spin, and sleep as soon as a yield is late again; yields that return at once end
-// that.
+// that. A yield that took a time slice gave the core to a thread that does not yield (a compiler, a computation). The next
+// would cost a slice again, and two processes that wait for each other would hardly run together: for a while waits sleep
+// without one, as the scheduler favours whoever has slept.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -20,17 +22,27 @@ class Crowd {
  public:
   static constexpr uint64_t kLateNs = 20'000;  // a yield without another runnable thread takes less than 1 us
   static constexpr unsigned kMemory = 16;      // yields that return at once until a late one is forgotten
+  static constexpr uint64_t kSliceNs = 1'000'000;
+  static constexpr unsigned kSliceMemory = 256;  // waits without a yield until another is tried
   static inline Crowd& of_process();
   bool there() const { return level_.load(std::memory_order_relaxed) != 0; }
+  /// Is a yield likely to cost a time slice?
+  bool costs_slice() const { return slices_.load(std::memory_order_relaxed) != 0; }
   /// A yield has taken so long.
   void yielded(uint64_t ns) {
+    if (ns >= kSliceNs) slices_.store(kSliceMemory, std::memory_order_relaxed);
     if (ns >= kLateNs) return level_.store(kMemory, std::memory_order_relaxed);
-    if (const unsigned level = level_.load(std::memory_order_relaxed); level != 0)
-      level_.store(level - 1, std::memory_order_relaxed);
+    lower(level_);
   }
+  /// A wait did without a yield.
+  void spared() { lower(slices_); }
 
  private:
-  std::atomic<unsigned> level_{0};
+  /// Threads may lower it at once: a hint, which then lasts one wait longer.
+  static void lower(std::atomic<unsigned>& level) {
+    if (const unsigned now = level.load(std::memory_order_relaxed); now != 0) level.store(now - 1, std::memory_order_relaxed);
+  }
+  std::atomic<unsigned> level_{0}, slices_{0};
 };
 
 inline constinit Crowd process_crowd;
@@ -58,7 +70,7 @@ class Waiting {
     turns_ = 0;
     yielded_ns_ = 0;
     asleep_ = false;
-    spins_ = crowd_.there() ? kCrowdedSpins : kSpins;
+    spins_ = !crowd_.there() ? kSpins : crowd_.costs_slice() ? kEager : kCrowdedSpins;
   }
   bool spinning() const { return turns_ < spins_; }
   Next idle() {

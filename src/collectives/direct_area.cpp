@@ -74,7 +74,8 @@ Status DirectArea::await_new(uint32_t rank, uint64_t step, bool later) {
     const uint64_t found = line.step.load(std::memory_order_acquire);
     return found == step || (later && found > step);
   };
-  const bool yields = crowded_ || Crowd::of_process().there();
+  // To another rank, which yields it back; a thread that computes would keep the core for a time slice at every step.
+  const bool yields = crowded_ || (Crowd::of_process().there() && !Crowd::of_process().costs_slice());
   for (unsigned i = 0; i < (yields ? kCrowdedSpins : kSpins); ++i) {
     if (there()) return arrived(rank, step, later);
     if (i >= kEager) cpu_pause();

@@ -43,7 +43,7 @@ TEST_F(WaitingTest, AloneItSpinsThenYieldsForTwoMillisecondsThenSleeps) {
 }
 
 TEST_F(WaitingTest, ALateYieldEndsTheWaitsSpinAndThoseOfTheNextWaits) {
-  next_yield_ns = 3'000'000;  // another thread's whole time slice
+  next_yield_ns = Crowd::kSliceNs - 1;
   Waiting first(crowd, fake_yield);
   EXPECT_EQ(polls_until_sleep(first), Waiting::kSpins);
   EXPECT_EQ(yields, 1u) << "whoever runs here needs the core: no second yield";
@@ -51,6 +51,26 @@ TEST_F(WaitingTest, ALateYieldEndsTheWaitsSpinAndThoseOfTheNextWaits) {
   Waiting second(crowd, fake_yield);
   EXPECT_EQ(polls_until_sleep(second), Waiting::kCrowdedSpins);
   EXPECT_EQ(yields, 2u);
+}
+
+TEST_F(WaitingTest, AYieldThatCostATimeSliceIsNotTriedAgainForManyWaits) {
+  next_yield_ns = 3'000'000;
+  Waiting waiting(crowd, fake_yield);
+  EXPECT_EQ(polls_until_sleep(waiting), Waiting::kSpins);
+  ASSERT_EQ(yields, 1u);
+  for (unsigned i = 0; i < Crowd::kSliceMemory; ++i) {
+    ASSERT_TRUE(crowd.costs_slice());
+    waiting.restart();
+    ASSERT_EQ(polls_until_sleep(waiting), Waiting::kEager - 1) << "a peer that runs answers within them";
+    ASSERT_EQ(waiting.idle(), Waiting::Next::sleep);  // one wait, however often it sleeps
+  }
+  EXPECT_EQ(yields, 1u);
+  EXPECT_FALSE(crowd.costs_slice());
+  next_yield_ns = 500;  // and that thread has gone
+  waiting.restart();
+  polls_until_sleep(waiting);
+  EXPECT_GT(yields, 1u);
+  EXPECT_FALSE(crowd.there());
 }
 
 TEST_F(WaitingTest, YieldsThatReturnAtOnceEndIt) {
