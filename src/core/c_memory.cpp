@@ -50,11 +50,17 @@ Status map_remote(tw_remote_memory* remote, uint64_t limit_ns, const std::functi
   if (is_error(status)) return status;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
+  const bool waits = worker.engine->may_progress();
   Status mapped = TW_IN_PROGRESS;
   const auto try_it = [&] {
     const Engine::Guard guard(*worker.engine);
     return region->peer == nullptr ? fail(TW_ERR_CLOSED, "the endpoint was closed") : map_region(*region);
   };
+  if (!waits) {
+    mapped = try_it();
+    if (mapped == TW_IN_PROGRESS)
+      return fail(TW_ERR_BUSY, "the peer has yet to answer whether its memory can be mapped, which a callback cannot wait for");
+  }
   worker.wait_until(
       [&] {
         if (mapped != TW_IN_PROGRESS) return true;  // asked again after a yes: a refusal is reported once
@@ -69,7 +75,9 @@ Status map_remote(tw_remote_memory* remote, uint64_t limit_ns, const std::functi
   if (mapped == TW_IN_PROGRESS)
     return fail(TW_ERR_TIMED_OUT, "the peer has not answered within %.1f s whether its memory can be mapped: is it stopped?",
                 double(limit_ns) * 1e-9);
-  if (mapped == TW_OK) *address = region->mapped;
+  if (mapped != TW_OK) return mapped;
+  region->held = true;
+  *address = region->mapped;
   return mapped;
 }
 
@@ -175,6 +183,8 @@ size_t tw_remote_memory_length(const tw_remote_memory* remote) {
   return remote == nullptr ? 0 : reinterpret_cast<const RemoteRegion*>(remote)->key.length;
 }
 
-tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) { return map_remote(remote, TW_FOREVER, {}, address); }
+tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) {
+  return map_remote(remote, 10 * kSecond, {}, address);
+}
 
 }  // extern "C"

@@ -133,7 +133,9 @@ void tw_worker::tell_watches(tw_endpoint& endpoint, Status status, const char* w
 void tw_worker::on_lost(Peer& peer, Status why) {
   tw_endpoint* endpoint = peer.endpoint;
   if (endpoint == nullptr || endpoint->peer->engine == nullptr) return;
-  for (RemoteRegion* region : endpoint->regions) unmap_region(*region);
+  for (RemoteRegion* region : endpoint->regions) {
+    if (!region->held) unmap_region(*region);
+  }
   tell_watches(*endpoint, why, peer.why.c_str());
   if (endpoint->remote != 0) directory.forget(endpoint->remote, endpoint, endpoint->token);
   if (endpoint->magic != tw_endpoint::kAlive) return;

@@ -58,6 +58,7 @@ struct RemoteRegion {
   std::atomic<uint32_t> references{1};
   bool revoked = false;
   bool unmappable = false;  // import() of host memory failed: not tried again
+  bool held = false;        // the user has its address: mapped until it is released or its endpoint closed
   DeviceList unreached;   // devices for which an import of device memory failed: not asked again; null: it is not visible here
   DeviceList unlaunched;  // ... whose kernels do not reach it, or of a build without kernels
 };

@@ -65,7 +65,7 @@ Status map_region(RemoteRegion& region) {
     const Status why = region.mapping->why;
     // The service thread knows it before the endpoint does, which learns it by progress and unmaps then.
     if (why != TW_ERR_STALE) return refuse_lost(*region.peer, why);
-    unmap_region(region);
+    if (!region.held) unmap_region(region);
     region.revoked = true;
   }
   if (region.revoked) return fail(TW_ERR_STALE, "the peer has released this memory; import a new key");

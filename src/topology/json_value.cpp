@@ -202,7 +202,9 @@ class Reader {
       if (out->find(name) != nullptr) return at_ = begin, refuse("the same name twice in one object");
       if (out->members.size() == kMostJsonMembers) return refuse("more than 64 names in one object");
       if (!take(':')) return refuse("a name needs \":\" behind it");
-      if (!value(&out->members.emplace_back(std::move(name), JsonValue()).second, depth + 1)) return false;
+      JsonMember& member = out->members.emplace_back();
+      member.name = std::move(name);
+      if (!value(&member.value, depth + 1)) return false;
     } while (take(','));
     return take('}') || refuse("an object needs \",\" or \"}\" here");
   }

@@ -9,6 +9,8 @@
 
 namespace thalweg::impl::topology {
 
+struct JsonMember;
+
 struct JsonValue {
   enum class Kind : unsigned char { null, boolean, number, text, list, object };
   Kind kind = Kind::null;
@@ -16,11 +18,16 @@ struct JsonValue {
   double number = 0;
   std::string text;
   std::vector<JsonValue> list;
-  std::vector<std::pair<std::string, JsonValue>> members;
+  std::vector<JsonMember> members;
   size_t at = 0;  // where it begins in the text
 
   /// Null: there is none of this name, or this is no object.
   const JsonValue* find(std::string_view name) const;
+};
+
+struct JsonMember {
+  std::string name;
+  JsonValue value;
 };
 
 inline constexpr size_t kMostJsonDepth = 16, kMostJsonMembers = 64, kMostJsonValues = 1u << 20;

@@ -55,14 +55,15 @@ Fate offer(const Message& message, AmData& data, uint64_t attributes) {
   return fate;
 }
 
+}  // namespace
+
 // ------------------------------------------------------------------------------------------------ later than they arrive
 
 /// A message that its handler gets after the call that it arrived in, or once its payload is here. Its reply endpoint is counted.
 struct Waiting {
-  Waiting(const Message& message, AmData* its_data)
+  explicit Waiting(const Message& message)
       : handler(message.handler),
         header(static_cast<const char*>(message.header), message.header_length),
-        data(its_data),
         reply(message.reply) {
     if (reply != nullptr) ++reply->pending;
   }
@@ -73,9 +74,15 @@ struct Waiting {
   }
   AmHandler* handler;
   std::string header;
-  AmData* data;
+  AmData* data = nullptr;
   ucp_ep* reply;
+  tw_am_data* kept = nullptr;  // the message as Thalweg has it: its sender's credit is held until then
+  // Of one that is fetched first.
+  tw_endpoint* endpoint = nullptr;
+  uint64_t length = 0;
 };
+
+namespace {
 
 /// To its handler now: outside of Thalweg's.
 void tell_waiting(Waiting& waiting) {
@@ -93,10 +100,12 @@ void tell_waiting(Waiting& waiting) {
     fate = offer(message, data, descriptor != nullptr ? UCP_AM_RECV_ATTR_FLAG_RNDV : UCP_AM_RECV_ATTR_FLAG_DATA);
   }
   if (fate == Fate::left && descriptor != nullptr && !worker.ending) (void)tw_am_release(descriptor);
+  if (waiting.kept != nullptr && !worker.ending) (void)tw_am_release(waiting.kept);
 }
 
-void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
-  std::unique_ptr<Waiting> waiting(static_cast<Waiting*>(arg));
+void start_fetches(ucp_worker& worker, tw_endpoint* endpoint);
+
+void end_fetch(std::unique_ptr<Waiting> waiting, tw_status status) {
   ucp_worker& worker = *waiting->handler->worker;
   if (status != TW_OK) {
     free_data(*waiting->data);
@@ -107,24 +116,74 @@ void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   }
 }
 
+void fetched(void* arg, tw_request, tw_status status, const tw_recv_info*) {
+  std::unique_ptr<Waiting> waiting(static_cast<Waiting*>(arg));
+  ucp_worker& worker = *waiting->handler->worker;
+  tw_endpoint* const endpoint = waiting->endpoint;
+  Fetches& fetches = worker.fetches[endpoint];
+  --fetches.count;
+  fetches.bytes -= waiting->length;
+  end_fetch(std::move(waiting), status);
+  if (!worker.ending) start_fetches(worker, endpoint);
+}
+
 void no_memory_for(size_t length) { tell("an active message was dropped: no memory for its %zu bytes", length); }
 
-/// An announced payload that its handler gets whole.
-void fetch_first(const Message& message, const tw_am_message& given) {
-  AmData* const data = make_data(given.length, message.handler->worker->am_alignment);
-  if (data == nullptr) return no_memory_for(given.length);
-  auto* const waiting = new (std::nothrow) Waiting(message, data);
-  if (waiting == nullptr) {
-    free_data(*data);
-    return no_memory_for(given.length);
+/// Asks for the payload. False: that came to nothing, and the message is gone.
+bool start_fetch(ucp_worker& worker, std::unique_ptr<Waiting> waiting) {
+  tw_am_data* const descriptor = std::exchange(waiting->kept, nullptr);
+  waiting->data = make_data(waiting->length, worker.am_alignment);
+  if (waiting->data == nullptr) {
+    no_memory_for(waiting->length);
+    (void)tw_am_release(descriptor);
+    return false;
   }
   tw_op_options options = TW_OP_OPTIONS_INIT;
   options.callback = fetched;
-  options.arg = waiting;
-  const tw_status status = tw_am_recv(given.descriptor, address_of(*data), given.length, &options, nullptr);
-  if (status == TW_IN_PROGRESS) return;
-  if (status < 0) (void)tw_am_release(given.descriptor);
-  fetched(waiting, TW_REQUEST_NONE, status, nullptr);
+  options.arg = waiting.get();
+  const tw_status status = tw_am_recv(descriptor, address_of(*waiting->data), waiting->length, &options, nullptr);
+  if (status == TW_IN_PROGRESS) {
+    (void)waiting.release();
+    return true;
+  }
+  if (status < 0) (void)tw_am_release(descriptor);
+  end_fetch(std::move(waiting), status);
+  return false;
+}
+
+/// Of an endpoint, in their order, as far as its peer may have under way: it chooses the lengths, and may never send the bytes.
+void start_fetches(ucp_worker& worker, tw_endpoint* endpoint) {
+  for (;;) {
+    const auto at = worker.fetches.find(endpoint);
+    if (at == worker.fetches.end()) return;
+    Fetches& fetches = at->second;
+    if (fetches.waiting.empty()) {
+      if (fetches.count == 0) worker.fetches.erase(at);
+      return;
+    }
+    const uint64_t length = fetches.waiting.front()->length;
+    if (fetches.count != 0 && (fetches.count == kMostFetches || fetches.bytes + length > kMostFetchedBytes)) return;
+    std::unique_ptr<Waiting> next = std::move(fetches.waiting.front());
+    fetches.waiting.pop_front();
+    ++fetches.count;
+    fetches.bytes += length;
+    if (start_fetch(worker, std::move(next))) continue;
+    Fetches& now = worker.fetches[endpoint];  // a handler may have run
+    --now.count;
+    now.bytes -= length;
+  }
+}
+
+/// An announced payload that its handler gets whole.
+tw_status fetch_first(const Message& message, const tw_am_message& given) {
+  ucp_worker& worker = *message.handler->worker;
+  auto waiting = std::make_unique<Waiting>(message);
+  waiting->kept = given.descriptor;
+  waiting->endpoint = given.endpoint;
+  waiting->length = given.length;
+  worker.fetches[given.endpoint].waiting.push_back(std::move(waiting));
+  start_fetches(worker, given.endpoint);
+  return TW_IN_PROGRESS;
 }
 
 /// The same after the user's call that is under way.
@@ -138,8 +197,11 @@ tw_status arrived_in_call(const Message& message, const tw_am_message& given, bo
   if (here && given.length != 0) std::memcpy(address_of(*data), given.data, given.length);
   if (!here) data->descriptor = given.descriptor;
   data->length = given.length;
-  postpone(worker, [held = std::make_shared<Waiting>(message, data)] { tell_waiting(*held); });
-  return here ? TW_OK : TW_IN_PROGRESS;
+  auto held = std::make_shared<Waiting>(message);
+  held->data = data;
+  if (here) held->kept = given.descriptor;
+  postpone(worker, [held = std::move(held)] { tell_waiting(*held); });
+  return TW_IN_PROGRESS;
 }
 
 // ------------------------------------------------------------------------------------------------ as they arrive
@@ -180,8 +242,7 @@ tw_status deliver(AmHandler& handler, const tw_am_message& given, const void* he
   }
   const bool here = given.data != nullptr || given.length == 0;
   if (!here && (handler.older != nullptr || (flags & kWhole) != 0)) {
-    fetch_first(message, given);
-    return TW_OK;
+    return fetch_first(message, given);
   }
   if (worker.holding != 0) [[unlikely]]
     return arrived_in_call(message, given, here);
@@ -208,6 +269,9 @@ tw_status on_indirect(void* arg, const tw_am_message* given) {
 }
 
 }  // namespace
+
+Fetches::Fetches() = default;
+Fetches::~Fetches() = default;
 
 ucs_status_t open_am_handlers(ucp_worker& worker) {
   const tw_status status = tw_am_register(worker.worker, kIndirectId, on_indirect, &worker);

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -22,7 +23,7 @@ constexpr unsigned kFlags =
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_NO_LOOPBACK | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
 
 constexpr uint32_t kMaxAddress = 512;  // of Thalweg's part
-constexpr size_t kGraves = 256;
+constexpr size_t kGraves = size_t{1} << 16;
 
 /// A close that waits: first for the endpoint's operations, then for its flush or the connection's end.
 struct Closing {
@@ -156,7 +157,7 @@ ucs_status_t connect(ucp_worker& worker, const void* address, Peer** out) {
     delete peer;
     return failed("ucp_ep_create", status);
   }
-  if (auto* const known = static_cast<Peer*>(tw_endpoint_user(endpoint)); known != nullptr) {
+  if (auto* const known = static_cast<Peer*>(tw_endpoint_user(endpoint)); known != nullptr && known != &impostor) {
     delete peer;
     (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, nullptr);  // counts down: one connect for each peer
     *out = known;
@@ -359,6 +360,7 @@ void break_connection(Peer& peer, ucs_status_t why) {
 
 ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
   auto* peer = static_cast<Peer*>(tw_endpoint_user(endpoint));
+  if (peer == &impostor) return nullptr;
   if (peer == nullptr) {
     // Met as the sender of a message: it sent its address along when it connected.
     size_t length = 0;
@@ -373,6 +375,7 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
     if (peer->endpoint != endpoint) {
       // The address is the peer's word, the connection is Thalweg's, which has checked who it is.
       if (worker.peers.size() != known) end_connection(*peer);
+      if (tw_endpoint_state(endpoint) >= 0) tw_endpoint_set_user(endpoint, &impostor);
       tell("a message's sender is unknown: it was lost meanwhile, or sent the address of another worker as its own");
       return nullptr;
     }
@@ -428,6 +431,26 @@ unsigned step_closing(ucp_worker& worker) {
   worker.closing.insert(worker.closing.begin(), stepped.begin(), stepped.end());
   for (const auto& [request, status] : done) finish(*request, status);
   return static_cast<unsigned>(done.size());
+}
+
+void deliver_posted(ucp_worker& worker) {
+  constexpr auto kPatience = std::chrono::seconds(2);
+  std::vector<tw_request> closing;
+  for (const Peer* peer : worker.peers) {
+    if (peer->endpoint == nullptr || peer->lost || tw_endpoint_state(peer->endpoint) < 0) continue;
+    // Frames that are in shared memory already reach the peer without this worker.
+    if (std::strcmp(tw_endpoint_transport(peer->endpoint), "tcp") != 0) continue;
+    tw_request request = TW_REQUEST_NONE;
+    if (tw_endpoint_close(peer->endpoint, TW_CLOSE_GRACEFUL, &request) == TW_IN_PROGRESS) closing.push_back(request);
+  }
+  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  const auto ended = [&] {
+    std::erase_if(closing, [](tw_request request) { return tw_request_test(request) != TW_IN_PROGRESS; });
+    return closing.empty();
+  };
+  while (!ended() && std::chrono::steady_clock::now() < limit) {
+    if (tw_worker_progress(worker.worker) == 0) sched_yield();
+  }
 }
 
 void end_endpoints(ucp_worker& worker) {

@@ -54,6 +54,9 @@ struct Peer {
   std::string remote;  // socket address as text
 };
 
+/// The user data of connections whose peer sent another worker's address as its own: it is not looked at again.
+inline Peer impostor;
+
 /// Is it the one that had this number?
 inline bool is_alive(const ucp_worker& worker, Peer* peer, uint64_t id) {
   return worker.peers.contains(peer) && peer->id == id;
@@ -71,6 +74,8 @@ unsigned tell_losses(ucp_worker& worker);
 void sweep(ucp_worker& worker);
 /// Closes that may have become complete.
 unsigned step_closing(ucp_worker& worker);
+/// What was posted is delivered before the worker ends, if the peers progress within two seconds.
+void deliver_posted(ucp_worker& worker);
 /// With the worker.
 void end_endpoints(ucp_worker& worker);
 

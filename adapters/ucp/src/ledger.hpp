@@ -23,8 +23,10 @@ class Ledger {
       if (group.cut == number) --group.count;
     }
     while (!open_.empty() && open_.front().count == 0) open_.pop_front();
-    if (status != UCS_OK && untold) owed_ = status;
+    if (status != UCS_OK && untold) owe(status);
   }
+  /// A failure that nobody has been told of.
+  void owe(ucs_status_t status) { owed_ = status; }
   bool empty() const { return open_.empty(); }
   /// What has begun until now, for settled().
   uint64_t cut() { return cut_++; }

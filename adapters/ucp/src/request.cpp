@@ -97,10 +97,18 @@ void leave_ledger(Request& request, ucs_status_t status) {
   request.peer->gets.end(request.get, status, request.released);
 }
 
+/// A write whose request the user has freed already: the next flush tells of its failure, as UCX's do.
+void owe_write(const Request& request, ucs_status_t status) {
+  if (status == UCS_OK || !request.released || (request.kind != kPut && request.kind != kAtomic) || request.endpoint == nullptr)
+    return;
+  if (Peer* const peer = request.endpoint->peer; peer != nullptr) peer->gets.owe(status);
+}
+
 }  // namespace
 
 void finish(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
+  if (!request.fetches) owe_write(request, status);
   if (request.layout != nullptr) tw_layout_destroy(request.layout);
   request.layout = nullptr;
   ucp_ep* const endpoint = request.endpoint;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,7 +13,7 @@
 namespace thalweg::ucx {
 namespace {
 
-constexpr size_t kTold = 256;  // texts that are remembered: more different ones are not told
+constexpr size_t kTold = 128;  // texts of one format that are remembered: more are not told. A peer may choose what is in them
 
 bool is_silent() {
   const char* ucx = std::getenv("UCX_LOG_LEVEL");
@@ -97,9 +98,10 @@ void tell(const char* format, ...) {
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   static std::mutex mutex;
-  static auto* const told = new std::set<std::string>;  // other threads may tell while the process ends
+  static auto* const all = new std::map<const char*, std::set<std::string>>;  // other threads may tell while the process ends
   const std::lock_guard lock(mutex);
-  if (told->size() >= kTold || !told->insert(text).second) return;
+  std::set<std::string>& told = (*all)[format];
+  if (told.size() >= kTold || !told.insert(text).second) return;
   std::fprintf(stderr, "thalweg ucx: %s\n", text);
 }
 

@@ -185,9 +185,7 @@ ucs_status_t open(ucp_worker& worker, const ucp_worker_params_t& params) {
   if (getrandom(&worker.uid, sizeof worker.uid, 0) != sizeof worker.uid) return UCS_ERR_IO_ERROR;
   if (ucs_status_t s = make_address(worker); s != UCS_OK) return s;
   if (ucs_status_t s = open_am_handlers(worker); s != UCS_OK) return s;
-  if ((worker.context.features & UCP_FEATURE_STREAM) != 0) {
-    if (ucs_status_t s = open_stream_handlers(worker); s != UCS_OK) return s;
-  }
+  if (ucs_status_t s = open_stream_handlers(worker); s != UCS_OK) return s;
   if ((params.field_mask & UCP_WORKER_PARAM_FIELD_EVENT_FD) == 0) return UCS_OK;
   return watch(worker, params.event_fd);
 }
@@ -231,6 +229,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     const Hold hold(*worker);
     worker->ending = true;
     ++worker->holding;
+    deliver_posted(*worker);
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
     tell_postponed(*worker);

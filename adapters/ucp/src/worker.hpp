@@ -22,6 +22,19 @@ namespace thalweg::ucx {
 struct Peer;
 struct Flush;
 
+struct Waiting;  // am_arriving.cpp
+
+/// Payloads of one peer that the adapter fetches before their handlers are called.
+struct Fetches {
+  Fetches();
+  ~Fetches();
+  uint32_t count = 0;  // under way
+  uint64_t bytes = 0;
+  std::deque<std::unique_ptr<Waiting>> waiting;  // the others: their senders' requests and credit wait, too
+};
+inline constexpr uint32_t kMostFetches = 16;
+inline constexpr uint64_t kMostFetchedBytes = uint64_t{64} << 20;  // a longer one goes alone
+
 struct AmHandler {
   ucp_worker* worker = nullptr;
   unsigned id = 0;
@@ -61,6 +74,7 @@ struct ucp_worker {
   std::vector<std::pair<thalweg::ucx::Peer*, uint64_t>> losses, sweeps;
   std::deque<ucp_ep*> graves;  // reply endpoints of lost peers, the last few: users may still have them
   std::unordered_map<unsigned, std::unique_ptr<thalweg::ucx::AmHandler>> handlers;
+  std::unordered_map<tw_endpoint*, thalweg::ucx::Fetches> fetches;
   std::vector<thalweg::ucx::Peer*> streams;  // with data to fetch
   size_t am_alignment = 1;
   uint64_t uid = 0;

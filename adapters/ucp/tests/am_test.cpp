@@ -669,4 +669,31 @@ TEST(Stream, ACallbackMayCloseTheEndpointThatIsLost) {
   EXPECT_EQ(w.end(second), UCS_ERR_CANCELED);
 }
 
+TEST(Am, MessagesForNoHandlerLeaveOtherRefusalsTheirPlace) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  testing::internal::CaptureStderr();
+  for (unsigned id = 5000; id < 5400; ++id)
+    EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, id, nullptr, 0, nullptr, 0, &none)), UCS_OK);
+  for (int i = 0; i < 20000; ++i) w.progress();
+  const ucp_ep_params_t params{};
+  EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_ep_modify_nb(w.a.ep, &params)));
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_NE(told.find("for id 5000"), std::string::npos);
+  EXPECT_NE(told.find("ucp_ep_modify_nb"), std::string::npos) << "what a peer sends silences nothing else";
+}
+
+TEST(Stream, IsThereWhateverFeaturesWereAskedFor) {
+  World w(UCS_THREAD_MODE_SINGLE, [](ucp_params_t& params) { params.features = UCP_FEATURE_TAG; });
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  char out = 7, in = 0;
+  size_t length = 0;
+  ucs_status_ptr_t receive = ucp_stream_recv_nbx(w.b.ep, &in, 1, &length, &none);
+  EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, &out, 1, &none)), UCS_OK);
+  EXPECT_EQ(w.end(receive), UCS_OK);
+  EXPECT_EQ(in, 7);
+}
+
 }  // namespace

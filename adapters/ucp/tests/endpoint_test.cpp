@@ -561,4 +561,117 @@ TEST(Worker, EndpointsHaveNames) {
   EXPECT_STRNE(attr.name, "");
 }
 
+TEST(Worker, WhatWasSentArrivesAlsoWhenItsSenderEndsAtOnce) {
+  constexpr int kMessages = 300;
+  Side b;
+  char in[kMessages][8] = {};
+  const ucp_request_param_t none = nothing();
+  std::vector<ucs_status_ptr_t> receives;
+  {
+    Side a;
+    a.connect(b);
+    char first = 1, got = 0;
+    ucs_status_ptr_t receive = ucp_tag_recv_nbx(b.worker, &got, 1, kFirst, kAll, &none);
+    ucs_status_ptr_t send = ucp_tag_send_sync_nbx(a.ep, &first, 1, kFirst, &none);
+    const auto over = [](ucs_status_ptr_t one) {
+      return !UCS_PTR_IS_PTR(one) || ucp_request_check_status(one) != UCS_INPROGRESS;
+    };
+    while (!over(receive) || !over(send)) {
+      ucp_worker_progress(a.worker);
+      ucp_worker_progress(b.worker);
+    }
+    ucp_request_free(receive);
+    if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+    for (uint64_t i = 0; i < kMessages; ++i) {
+      send = ucp_tag_send_nbx(a.ep, &i, sizeof i, i, &none);
+      ASSERT_FALSE(UCS_PTR_IS_ERR(send));
+      if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+    }
+    ucs_status_ptr_t close = ucp_ep_close_nb(a.ep, UCP_EP_CLOSE_MODE_FLUSH);
+    while (!over(close)) ucp_worker_progress(a.worker);
+    if (UCS_PTR_IS_PTR(close)) ucp_request_free(close);
+  }
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    ucs_status_ptr_t receive = ucp_tag_recv_nbx(b.worker, in[i], sizeof in[i], i, kAll, &none);
+    ASSERT_TRUE(UCS_PTR_IS_PTR(receive));
+    while (ucp_request_check_status(receive) == UCS_INPROGRESS && std::chrono::steady_clock::now() < limit)
+      ucp_worker_progress(b.worker);
+    ASSERT_EQ(ucp_request_check_status(receive), UCS_OK) << i << " of " << kMessages << " have come";
+    ucp_request_free(receive);
+    EXPECT_EQ(std::memcmp(in[i], &i, sizeof i), 0);
+  }
+}
+
+TEST(Failure, WhatItsOwnersEndLeavesMappedCanBeRead) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  constexpr uint64_t kWord = 0x1122334455667788;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    Side side;
+    ucp_address_t* own = nullptr;
+    size_t length = 0;
+    ucp_worker_get_address(side.worker, &own, &length);
+    ucp_mem_map_params_t params{};
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+    params.length = 4096;
+    params.flags = UCP_MEM_MAP_ALLOCATE;
+    ucp_mem_h memory = nullptr;
+    ucp_mem_map(side.context, &params, &memory);
+    ucp_mem_attr_t attr{};
+    attr.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
+    ucp_mem_query(memory, &attr);
+    std::memcpy(attr.address, &kWord, sizeof kWord);
+    void* key = nullptr;
+    size_t key_length = 0;
+    ucp_rkey_pack(side.context, memory, &key, &key_length);
+    const auto at = reinterpret_cast<uint64_t>(attr.address);
+    const bool told = write(pipe_ends[1], &length, sizeof length) > 0 && write(pipe_ends[1], own, length) > 0 &&
+                      write(pipe_ends[1], &at, sizeof at) > 0 && write(pipe_ends[1], key, key_length) > 0;
+    close(pipe_ends[1]);
+    if (!told) _exit(1);
+    for (;;) ucp_worker_progress(side.worker);
+  }
+  close(pipe_ends[1]);
+  std::vector<char> text;
+  char buffer[1024];
+  ssize_t n;
+  while ((n = read(pipe_ends[0], buffer, sizeof buffer)) > 0) text.insert(text.end(), buffer, buffer + n);
+  close(pipe_ends[0]);
+  size_t length = 0;
+  uint64_t at = 0;
+  ASSERT_GT(text.size(), sizeof length + sizeof at);
+  std::memcpy(&length, text.data(), sizeof length);
+  const char* const address = text.data() + sizeof length;
+  std::memcpy(&at, address + length, sizeof at);
+  Side a;
+  Errors errors;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.address = reinterpret_cast<const ucp_address_t*>(address);
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {Errors::told, &errors};
+  EXPECT_EQ(ucp_ep_create(a.worker, &params, &a.ep), UCS_OK);
+  ucp_rkey_h key = nullptr;
+  EXPECT_EQ(ucp_ep_rkey_unpack(a.ep, address + length + sizeof at, &key), UCS_OK);
+  void* here = nullptr;
+  const ucs_status_t mapped = ucp_rkey_ptr(key, at, &here);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (errors.calls == 0 && std::chrono::steady_clock::now() < limit) ucp_worker_progress(a.worker);
+  EXPECT_EQ(errors.calls, 1);
+  for (int i = 0; i < 1000; ++i) ucp_worker_progress(a.worker);
+  if (mapped == UCS_OK) {
+    uint64_t word = 0;
+    std::memcpy(&word, here, sizeof word);
+    EXPECT_EQ(word, kWord);
+    EXPECT_EQ(ucp_rkey_ptr(key, at, &here), UCS_ERR_UNREACHABLE) << "it is not mapped anew";
+  }
+  ucp_rkey_destroy(key);
+  const char* const tls = std::getenv("UCX_TLS");
+  EXPECT_EQ(mapped, tls != nullptr && std::string(tls) == "tcp" ? UCS_ERR_UNREACHABLE : UCS_OK);
+}
+
 }  // namespace

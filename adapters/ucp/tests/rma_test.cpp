@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "world.hpp"
@@ -372,6 +373,71 @@ TEST(Rma, KeysMayBeUsedWhileAnotherThreadProgresses) {
   stop = true;
   other.join();
   ucp_rkey_buffer_release(packed);
+}
+
+/// A handler that opens the key that comes with a message, and asks for a pointer.
+struct Asker {
+  World& w;
+  uint64_t address;
+  ucp_rkey_h key = nullptr;
+  ucs_status_t status = UCS_INPROGRESS;
+  static ucs_status_t handle(void* arg, const void*, size_t, void* data, size_t, const ucp_am_recv_param_t*) {
+    auto& self = *static_cast<Asker*>(arg);
+    EXPECT_EQ(ucp_ep_rkey_unpack(self.w.a.ep, data, &self.key), UCS_OK);
+    void* at = nullptr;
+    self.status = ucp_rkey_ptr(self.key, self.address, &at);
+    return UCS_OK;
+  }
+};
+
+TEST(Rma, AHandlerThatAsksForAPointerDoesNotWait) {
+  World w;
+  w.connect();
+  Region region(w, nullptr, 1 << 16, UCP_MEM_MAP_ALLOCATE);
+  Asker asker{w, region.address};
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = 1;
+  param.cb = Asker::handle;
+  param.arg = &asker;
+  ASSERT_EQ(ucp_worker_set_am_recv_handler(w.a.worker, &param), UCS_OK);
+  void* packed = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(ucp_rkey_pack(w.b.context, region.memory, &packed, &size), UCS_OK);
+  const ucp_request_param_t none = nothing();
+  ucs_status_ptr_t send = ucp_am_send_nbx(w.b.ep, 1, nullptr, 0, packed, size, &none);
+  EXPECT_TRUE(w.until([&] { return asker.status != UCS_INPROGRESS; }));
+  EXPECT_TRUE(asker.status == UCS_ERR_UNREACHABLE || asker.status == UCS_OK) << asker.status;
+  EXPECT_EQ(w.end(send), UCS_OK);
+  ucp_rkey_buffer_release(packed);
+  const char* const tls = std::getenv("UCX_TLS");
+  if (tls == nullptr || std::string(tls) != "tcp") {
+    void* at = nullptr;
+    EXPECT_EQ(ucp_rkey_ptr(asker.key, region.address, &at), UCS_OK) << "outside of handlers it waits";
+  }
+  ucp_rkey_destroy(asker.key);
+}
+
+TEST(Rma, AFlushTellsOfAPutThatFailedAndWhoseRequestWasFreed) {
+  World w;
+  w.connect();
+  std::vector<unsigned char> other(1 << 20), out(1 << 20);
+  ucp_rkey_h stale = nullptr;
+  {
+    Region gone(w, other.data(), other.size(), 0);
+    void* packed = nullptr;
+    size_t size = 0;
+    ASSERT_EQ(ucp_rkey_pack(w.b.context, gone.memory, &packed, &size), UCS_OK);
+    ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &stale), UCS_OK);
+    ucp_rkey_buffer_release(packed);
+  }
+  const ucp_request_param_t none = nothing();
+  ucs_status_ptr_t put = ucp_put_nbx(w.a.ep, out.data(), out.size(), reinterpret_cast<uint64_t>(other.data()), stale, &none);
+  if (UCS_PTR_IS_PTR(put)) ucp_request_free(put);
+  const bool refused = UCS_PTR_IS_ERR(put);
+  EXPECT_TRUE(refused || flush(w) < 0) << "the put's failure was told by nothing";
+  EXPECT_EQ(flush(w), UCS_OK) << "and once only";
+  ucp_rkey_destroy(stale);
 }
 
 }  // namespace
