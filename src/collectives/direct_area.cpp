@@ -42,6 +42,7 @@ Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
 
 void DirectArea::end() {
   prefetch_to_store(&mine_->lines[(published_ + 1) % kLines]);
+  worker_.progressed();
   if (worker_.multi) busy_.store(false, std::memory_order_release);
 }
 

@@ -169,6 +169,8 @@ class LocalHold {
   const OpDesc& op_;
 };
 
+/// Null: its endpoint has ended, which a progress thread may do meanwhile.
+inline Peer* peer_of(RemoteRegion& region) { return std::atomic_ref(region.peer).load(std::memory_order_relaxed); }
 inline RemoteRegion* region_of(tw_remote_memory* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
 inline RemoteRegion* region_of(tw_remote_signal* remote) { return reinterpret_cast<RemoteRegion*>(remote); }
 

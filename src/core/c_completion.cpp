@@ -142,6 +142,7 @@ tw_status tw_completion_queue_poll(tw_completion_queue* queue, tw_completion* en
   *taken = completions.take_entries(*queue, entries, count);
   if (*taken != 0 || count == 0) return TW_OK;
   worker->progress();
+  worker->progressed();
   *taken = completions.take_entries(*queue, entries, count);
   return TW_OK;
 }

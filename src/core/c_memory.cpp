@@ -171,11 +171,12 @@ tw_status tw_memory_import(tw_endpoint* endpoint, const void* key, size_t key_le
 void tw_remote_memory_release(tw_remote_memory* remote) {
   RemoteRegion* region = region_of(remote);
   if (region == nullptr) return;
-  if (region->peer == nullptr) return release_region(region);
-  tw_endpoint* endpoint = region->peer->endpoint;
+  Peer* const peer = peer_of(*region);
+  if (peer == nullptr) return release_region(region);
+  tw_endpoint* endpoint = peer->endpoint;
   if (endpoint->worker->born.forked()) return;
   const Engine::Guard guard(*endpoint->worker->engine);
-  endpoint->regions.erase(region);
+  if (region->peer != nullptr) endpoint->regions.erase(region);
   release_region(region);
 }
 

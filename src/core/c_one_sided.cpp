@@ -125,6 +125,7 @@ tw_status tw_endpoint_flush(tw_endpoint* endpoint, tw_request* request) {
   endpoint->worker->posted();
   if (started != TW_OK || !endpoint->worker->engine->may_progress()) return started;
   endpoint->worker->progress();  // a caller that only uses mapped memory gets its progress here
+  endpoint->worker->progressed();
   const Status state = tw_endpoint_state(endpoint);
   return is_error(state) ? state : Status{TW_OK};
 }

@@ -129,7 +129,9 @@ tw_status tw_request_cancel(tw_request request) {
   if (is_error(status)) return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  return worker->engine->cancel(request);
+  const Status canceled = worker->engine->cancel(request);
+  worker->posted();  // its callback runs in progress
+  return canceled;
 }
 
 }  // extern "C"

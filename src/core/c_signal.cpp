@@ -98,8 +98,9 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   RemoteRegion* region = region_of(remote);
   if (region == nullptr) return fail(TW_ERR_INVALID, "the signal is NULL");
   if (request != nullptr) *request = TW_REQUEST_NONE;
-  if (region->peer == nullptr) return fail(TW_ERR_STALE, "the signal was imported through an endpoint that is closed");
-  tw_endpoint* endpoint = region->peer->endpoint;
+  Peer* const peer = peer_of(*region);
+  if (peer == nullptr) return fail(TW_ERR_STALE, "the signal was imported through an endpoint that is closed");
+  tw_endpoint* endpoint = peer->endpoint;
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
@@ -107,7 +108,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   OpDesc op;
   op.verb = Verb::signal;
   op.flags = options->flags & ~kOpInternal;
-  op.peer = region->peer;
+  op.peer = peer;
   op.signal = region;
   op.signal_op = static_cast<uint8_t>(region->key.device);
   op.signal_value = value;

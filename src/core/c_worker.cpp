@@ -12,7 +12,11 @@ using namespace thalweg::impl;
 
 namespace {
 
-[[gnu::noinline]] unsigned progress_all(tw_worker& worker) { return worker.progress_all(1); }
+[[gnu::noinline]] unsigned progress_all(tw_worker& worker) {
+  const unsigned events = worker.progress_all(1);
+  worker.progressed();
+  return events;
+}
 
 }  // namespace
 
@@ -105,7 +109,10 @@ tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
   if (request != nullptr) *request = TW_REQUEST_NONE;
   const Status started = worker->engine->start(op, Completion{request});
   worker->posted();
-  if (started == TW_OK && worker->engine->may_progress()) worker->progress();
+  if (started == TW_OK && worker->engine->may_progress()) {
+    worker->progress();
+    worker->progressed();
+  }
   return started;
 }
 

@@ -240,7 +240,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   Peer& peer = *endpoint.peer;
   for (RemoteRegion* region : endpoint.regions) {
     unmap_region(*region);
-    region->peer = nullptr;
+    std::atomic_ref(region->peer).store(nullptr, std::memory_order_relaxed);
     region->revoked = true;
   }
   endpoint.regions.clear();

@@ -123,6 +123,12 @@ Status tw_worker::nap(uint64_t timeout_ns) {
 }
 
 Status tw_worker::wait(uint64_t timeout_ns) {
+  const Status status = wait_for_event(timeout_ns);
+  progressed();
+  return status;
+}
+
+Status tw_worker::wait_for_event(uint64_t timeout_ns) {
   const Deadline deadline(timeout_ns);
   for (;;) {
     if (progress() != 0 || inbox.take_wake()) return TW_OK;
@@ -133,6 +139,10 @@ Status tw_worker::wait(uint64_t timeout_ns) {
     // this.
     nap(closings_.load(std::memory_order_relaxed) == 0 ? left : std::min(left, kMillisecond));
   }
+}
+
+void tw_worker::rearm() {
+  if (arm() != TW_OK) inbox.wake();
 }
 
 void tw_worker::run_thread() {

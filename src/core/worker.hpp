@@ -55,6 +55,12 @@ struct tw_worker {
   /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
+  /// Another thread than the progress thread has progressed, and goes. Its progress took the doorbells down that would wake the
+  /// sleeping progress thread: they are hung up again, or it is woken.
+  void progressed() {
+    if (asleep.load(std::memory_order_relaxed)) [[unlikely]]
+      rearm();
+  }
   /// A post has left something to do while the progress thread may be asleep.
   void posted() {
     if (asleep.load(std::memory_order_relaxed)) [[unlikely]]
@@ -127,6 +133,8 @@ struct tw_worker {
   std::atomic<bool> chores_{false};     // what follows, or one of the above, wants attention
   std::atomic<bool> signalled_{false};  // arm() found a changed signal that was not polled yet
   std::atomic<uint32_t> closings_{0};
+  void rearm();
+  Status wait_for_event(uint64_t timeout_ns);
   std::thread thread_;
   std::atomic<bool> stop_{false};
 };
@@ -142,6 +150,10 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   uint64_t deadline = kForever;
   bool timed = false;
   trace::LateSpan span(trace::What::wait);
+  const struct Leaving {
+    ~Leaving() { worker.progressed(); }
+    tw_worker& worker;
+  } leaving{*this};
   for (;;) {
     for (unsigned poll = 1; stored && poll < kPolls; ++poll) {
       if (done()) return TW_OK;

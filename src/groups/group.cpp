@@ -54,6 +54,7 @@ Status tw_group::await_endpoint(uint32_t to, tw_endpoint** out, uint64_t limit_n
     if (Status s = interrupted(); is_error(s)) return s;
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "rank %u is not connected", to);
     if (worker.progress() == 0) std::this_thread::yield();
+    worker.progressed();
   }
 }
 

@@ -116,7 +116,10 @@ Status tw_window::take_remote(PreparedRoute route, RemoteRegion& region, Device&
     return fail(waited, pins ? "it has not been mapped and pinned in time" : "its owner has not answered the import in time");
   }
   // The port's own hold on what it found ends: from here on only the window's counts.
-  if (status == TW_OK && mapping != nullptr) worker.progress();
+  if (status == TW_OK && mapping != nullptr) {
+    worker.progress();
+    worker.progressed();
+  }
   return status == TW_ERR_STALE ? fail_released() : status;
 }
 

@@ -10,6 +10,16 @@
 
 namespace thalweg::impl {
 
+/// What may wait for room to one peer. A requester reads answers as it asks; one that does not would take all of the worker's
+/// requests, and memory for what it names.
+inline constexpr uint32_t kMostAnswers = 1u << 17;
+inline constexpr const char* kUnreadAnswers = "the peer sends requests but does not read the answers";
+/// In requests: what else is kept of it counts as their size does.
+inline uint32_t answer_cost(const OpDesc& op) {
+  const size_t pieces = op.remote_layout != nullptr ? op.remote_layout->pieces.size() : 0;
+  return static_cast<uint32_t>(1 + (op.header_length + pieces * (sizeof(tw_piece) + sizeof(uint64_t))) / sizeof(OpRun));
+}
+
 /// Answer: plain data, with the requester's `op`. kNow answers: TW_OK, with data or with fin, or TW_AGAIN: no room. The rest
 /// of what was asked for is in the OpDesc (its remote_layout or header), which a waiting answer keeps.
 template <class Answer, Verb kVerb, Status (*kNow)(Engine&, Peer&, const Answer&, const OpDesc&)>
@@ -18,6 +28,9 @@ struct Answering {
 
   static void give(Engine& engine, Peer& peer, const Answer& answer, OpDesc& op) {
     if (peer.answers.empty() && kNow(engine, peer, answer, op) != TW_AGAIN) return;
+    if (peer.doomed) return;
+    const uint32_t cost = answer_cost(op);
+    if (cost > kMostAnswers - peer.answers_cost) return engine.doom(peer, TW_ERR_PEER_LOST, kUnreadAnswers);
     op.verb = kVerb;
     op.peer = &peer;
     OpRun* run = engine.acquire(op, Completion{});
@@ -29,6 +42,7 @@ struct Answering {
     std::memcpy(run->state, &answer, sizeof answer);
     run->protocol = &kProtocol;
     engine.bind(*run, peer);
+    peer.answers_cost += cost;
     peer.answers.push_back(run);
     engine.wants_push(peer);
   }
@@ -39,7 +53,9 @@ struct Answering {
     if (peer.link == nullptr) return TW_AGAIN;
     Answer answer;
     std::memcpy(&answer, run.state, sizeof answer);
-    return kNow(*peer.engine, peer, answer, *run.op);
+    const Status status = kNow(*peer.engine, peer, answer, *run.op);
+    if (status != TW_AGAIN) peer.answers_cost -= answer_cost(*run.op);
+    return status;
   }
 
   static constexpr Protocol kProtocol = {"answer", kVerb, step, nullptr};

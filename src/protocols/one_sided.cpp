@@ -325,7 +325,8 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   if (run == nullptr) return TW_ERR_LIMIT;
   run->protocol = &protocol;
   ++peer.one_sided.issued;
-  if (op.blocks != nullptr) hold_regions(*run);
+  // A get looks at its region once more when the last answer has come.
+  if (op.blocks != nullptr || op.verb == Verb::get) hold_regions(*run);
   engine.bind(*run, peer);
   const uint64_t name = engine.number(*run);
   const Status status = may_step ? protocol.step(*run) : TW_AGAIN;

@@ -134,6 +134,7 @@ struct Peer {
   OpRun* destination = nullptr;             // a `tagged` body is being read into this receive
   std::unique_ptr<ByteStream> byte_stream;  // bytes received; made at first use
 
+  uint32_t answers_cost = 0;         // of the answers that wait
   RunList answers;                   // owed for gets; they wait for room and for nothing of this side (answer.hpp)
   bool queue_first = false;          // of the ordered queue and the answers, at the next push
   std::unique_ptr<Bounces> bounces;  // made at first use

@@ -20,6 +20,7 @@
 #include "protocols/offers.hpp"
 #include "protocols/operation_routes.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/staging.hpp"
 #include "protocols/tracing.hpp"
 
 namespace thalweg::impl {
@@ -387,6 +388,7 @@ void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   if ((header.flags & kFrameLast) != 0) {
     const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;
     if (!receives || run->stage != kAsked) return engine.violation(peer, "an end of what was not asked for");
+    if (run->staging != nullptr) run->staging->end();  // a bounce buffer's chunk does not wait for the user's release
     return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL, kUndelivered);
   }
   if (run->fin == nullptr) return engine.violation(peer, "an end of what does not wait for one");

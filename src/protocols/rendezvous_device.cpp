@@ -438,9 +438,10 @@ void device_serve(Engine& engine, Peer& peer, OpRun& run, const CtsBody& cts, Pe
   Uuid uuid{};
   if (body != nullptr && !body->take(&uuid)) return engine.violation(peer, "a short cts frame");
   serving(run) = Serving{cts, uuid};
+  release(std::exchange(run.own.remote_layout, nullptr));  // of an earlier push, which was refused
   if (body != nullptr && body->left() != 0) {
     Layout* layout = nullptr;
-    const bool fits = run.own.remote_layout == nullptr && decode(*body, &layout) == TW_OK && layout->bytes >= cts.length;
+    const bool fits = decode(*body, &layout) == TW_OK && layout->bytes >= cts.length;
     if (!fits) release(layout);
     if (!fits) return engine.violation(peer, "a push into a layout that does not fit");
     run.own.remote_layout = layout;  // released with the run

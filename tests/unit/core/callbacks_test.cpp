@@ -116,4 +116,74 @@ TEST_F(Callbacks, TheEndOfAListenerWaitsForOnRequestOfAnotherThread) {
   expect_to_wait([listener] { tw_listener_close(listener); });
 }
 
+/// What wakes a progress thread that sleeps.
+class Asleep : public Callbacks {
+ protected:
+  void SetUp() override {
+    Callbacks::SetUp();
+    const auto handler = [](void* arg, const tw_am_message*) -> tw_status {
+      ++*static_cast<std::atomic<int>*>(arg);
+      return TW_OK;
+    };
+    ASSERT_EQ(tw_am_register(worker_, 1, handler, &arrived_), TW_OK);
+    size_t length = 0;
+    ASSERT_EQ(tw_worker_address(worker_, nullptr, &length), TW_OK);
+    std::vector<unsigned char> address(length);
+    ASSERT_EQ(tw_worker_address(worker_, address.data(), &length), TW_OK);
+    ASSERT_EQ(tw_connect(peer_, address.data(), length, nullptr, &endpoint_), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_endpoint_wait(endpoint_, kLong), TW_OK) << tw_last_error();
+    expect_message();
+  }
+  void expect_message() {
+    const int before = arrived_;
+    ASSERT_GE(tw_am_send(endpoint_, 1, "h", 1, nullptr, 0, nullptr, nullptr), 0) << tw_last_error();
+    EXPECT_TRUE(until([&] { return arrived_ > before; })) << "the progress thread sleeps on";
+  }
+  static void fall_asleep() {
+    for (int i = 0; i < 50; ++i) nap();
+  }
+  tw_endpoint* endpoint_ = nullptr;
+  std::atomic<int> arrived_{0};
+};
+
+TEST_F(Asleep, AThreadThatProgressesDoesNotKeepItAsleep) {
+  fall_asleep();
+  tw_worker_progress(worker_);
+  expect_message();
+  char byte = 0;
+  fall_asleep();
+  tw_request request = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_recv(worker_, &byte, 1, 77, ~0ull, nullptr, &request), TW_IN_PROGRESS);
+  EXPECT_EQ(tw_request_wait(request, 1000), TW_ERR_TIMED_OUT);
+  expect_message();
+  fall_asleep();
+  EXPECT_EQ(tw_worker_wait(worker_, 1000), TW_ERR_TIMED_OUT);
+  expect_message();
+  tw_completion_queue* queue = nullptr;
+  ASSERT_EQ(tw_completion_queue_create(worker_, nullptr, &queue), TW_OK);
+  fall_asleep();
+  tw_completion entry;
+  size_t taken = 0;
+  EXPECT_EQ(tw_completion_queue_poll(queue, &entry, 1, &taken), TW_OK);
+  expect_message();
+  EXPECT_EQ(tw_completion_queue_destroy(queue), TW_OK);
+  EXPECT_EQ(tw_request_cancel(request), TW_OK);
+  EXPECT_EQ(tw_request_release(request), TW_OK);
+}
+
+TEST_F(Asleep, ACancelWakesItForTheCallback) {
+  char byte = 0;
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = [](void* arg, tw_request, tw_status status, const tw_recv_info*) {
+    EXPECT_EQ(status, TW_ERR_CANCELED);
+    *static_cast<std::atomic<bool>*>(arg) = true;
+  };
+  options.arg = &go_on_;
+  tw_request request = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_recv(worker_, &byte, 1, 78, ~0ull, &options, &request), TW_IN_PROGRESS);
+  fall_asleep();
+  EXPECT_EQ(tw_request_cancel(request), TW_OK);
+  EXPECT_TRUE(until([this] { return go_on_.load(); }));
+}
+
 }  // namespace

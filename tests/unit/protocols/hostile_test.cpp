@@ -780,5 +780,27 @@ TEST(Hostile, NamesOfBlocksThatChange) {
 }
 #endif
 
+TEST(Hostile, ARequesterThatReadsNoAnswersIsLeft) {
+  World w;
+  w.connect();
+  std::byte word[8] = {};
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(w.registry_b.register_memory(word, sizeof word, 0, &memory), TW_OK);
+  KeyBody key;
+  ASSERT_EQ(w.registry_b.export_range(memory, 0, sizeof word, 0, &key), TW_OK);
+  w.pb->allowed = 0;  // no way back
+  const GetBody body{1, sizeof word, 0, 0};
+  size_t sent = 0;
+  uint32_t most = 0;
+  for (; sent < 400'000 && w.b.state == TW_OK; ++sent) {
+    w.pb->inject(*w.lb, make_header(Frame::get, sizeof body, key.rkey, 0), bytes_of(&body, sizeof body));
+    w.right->progress();
+    most = std::max(most, w.right->runs().alive());
+  }
+  EXPECT_TRUE(is_error(w.b.state)) << sent << " requests wait for their answers";
+  EXPECT_LT(most, 200'000u);
+  EXPECT_NE(w.b.why.find("does not read the answers"), std::string::npos) << w.b.why;
+}
+
 }  // namespace
 }  // namespace thalweg::test

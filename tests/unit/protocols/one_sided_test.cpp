@@ -147,6 +147,28 @@ TEST_P(OneSided, GetBringsEveryByteAndNoOther) {
   }
 }
 
+TEST_P(OneSided, ARegionMayBeReleasedBehindItsGet) {
+  for (size_t length : {1u, 100u, 8192u, 50'001u}) {
+    Buffer to(world.random, length);
+    RemoteRegion* const mine = import(memory, kGuard, kSize, 0);
+    std::erase(regions, mine);
+    OpDesc get = op(Verb::get, to.data(), length, 5);
+    get.remote = mine;
+    tw_request request = TW_REQUEST_NONE;
+    const Status started = world.left->start(get, {&request});
+    release_region(mine);
+    if (started == TW_IN_PROGRESS) {
+      ASSERT_TRUE(world.finish(request));
+      EXPECT_EQ(Engine::test(request), TW_OK);
+      EXPECT_EQ(Engine::release(request), TW_OK);
+    } else {
+      EXPECT_EQ(started, TW_OK);
+    }
+    EXPECT_TRUE(to.holds(target(5), length));
+    EXPECT_TRUE(to.guarded());
+  }
+}
+
 TEST_P(OneSided, StridedOnEitherSide) {
   for (int round = 0; round < 40; ++round) {
     const uint64_t block = 1 + world.random() % 3000, count = 1 + world.random() % 30;
