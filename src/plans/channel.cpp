@@ -4,9 +4,7 @@
 
 #include <utility>
 
-#include "memory/placement.hpp"
 #include "memory/registry_state.hpp"
-#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -19,10 +17,10 @@ Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& 
     : name(of), sender(is_sender), peer(to), proxy_(proxy), executor_(&by), wanted_(&by) {}
 
 Channel::~Channel() {
-  users_.clear();
+  users_ = {};
   for (RemoteRecvBuffer& recv_buffer : remote_) release(recv_buffer);
   forget_words();
-  for (Retired& one : retired_) discard(one);
+  retired_.free_memory();
   for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
     if (recv_buffer.memory != nullptr) (void)tw_memory_release(recv_buffer.memory);  // busy: the context's registry ends it
   }
@@ -30,8 +28,8 @@ Channel::~Channel() {
 
 // ------------------------------------------------------------------------------------------------ epochs
 
-Status Channel::start(const User* user, Status reachable, const std::string& why_not, bool waits, bool packs) {
-  for (Use& one : users_) one.started = one.started || one.user == user;
+Status Channel::start(const ChannelUser* user, Status reachable, const std::string& why_not, bool waits, bool packs) {
+  users_.start(user);
   waits_ = waits;
   const bool worse = is_error(reachable) && !is_error(reachable_);
   if (open()) return join_open(reachable, why_not, waits, packs);
@@ -57,98 +55,11 @@ bool Channel::run_by(Executor& by) {
 void Channel::change_executor() {
   forget_words();
   forget_recv_buffers();
-  past_.emplace_back(end_, kEndBytes);
-  past_.emplace_back(recv_buffer_table_, kTableBytes);
-  free_past();
+  retire_words();
+  retired_.free_words();
   recv_buffer_table_ = words_ = end_ = 0;
   words_known_ = false;
   executor_ = wanted_;
-}
-
-// ------------------------------------------------------------------------------------------------ another way
-
-/// Joins an open pair. If it has no user here, it may end if it has none at the peer either: then both plans decide its way.
-Status Channel::join_open(Status reachable, const std::string& why_not, bool waits, bool packs) {
-  const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
-  const bool needed = other || (mapped && is_error(reachable));
-  const bool packed = why_not_mapped_channel(packs, theirs_.index != 0) != nullptr;
-  const bool better = needed || (mapped ? packed : !is_error(reachable) && !packed && !hopeless_);
-  if (asked_there_ == Asks::another && relied_on()) {  // another plan comes while the peer waits for those to go
-    let_stay();
-  }
-  const bool may_end = !relied_on() && there_ && !(mapped && bound_);
-  if (needed && !may_end && mapped) {
-    return fail(
-        is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
-        "%s; the channel is mapped already, and is used: destroy the plans that use it, at both ends, or use another channel",
-        other ? "another device runs this plan" : why_not.c_str());
-  }
-  if (!may_end) return TW_OK;
-  reachable_ = reachable;
-  unreachable_ = why_not;
-  packs_ = packs;
-  if (better) {
-    ask(Asks::another, waits);
-  } else if (waits && !bound_ && !hopeless_) {
-    asked_there_ == Asks::nothing ? ask(Asks::same, waits) : let_stay();
-  }
-  return TW_OK;
-}
-
-void Channel::ask(Asks what, bool waits) {
-  if (asked_here_ >= what) return;
-  asked_here_ = what;
-  ControlMessage message;
-  message.type = what == Asks::same ? Control::same : Control::again;
-  message.name = name;
-  message.from_sender = sender;
-  message.epoch = epoch_;
-  message.partner = theirs_.epoch;
-  message.index = waits ? 0 : 1;
-  message.capacity = carried_;
-  message.number = plans_;
-  proxy_.send(peer, message);
-}
-
-void Channel::say_stay(Asks to) { say(Control::stay, to == Asks::another ? 1 : 0); }
-
-/// Answers what the peer asked.
-void Channel::let_stay() { say_stay(std::exchange(asked_there_, Asks::nothing)); }
-
-void Channel::asked_there(const ControlMessage& message) {
-  carried_there_ = message.capacity;
-  if (!relied_on()) return agree();
-  const bool kept =
-      std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == epoch_ && one.user->stays(); });
-  const bool partner_waits = plans_ > message.number;  // a plan that is prepared here is the partner of the one that asks
-  asked_there_ = Asks::another;                        // what it may have asked before, `same`, is answered with it
-  if (kept || partner_waits || message.index != 0 || carried_ > carried_there_) let_stay();
-}
-
-/// The asking plan accepts the pair. Its partner, which may not exist yet, or may ask for another way, decides, unless a message
-/// is on it that was sent and not taken: that one's partner has gone.
-void Channel::asked_same_there(const ControlMessage& message) {
-  carried_there_ = message.capacity;
-  const bool partner_is_content = has_waiter() && asked_here_ != Asks::another;
-  if (relied_on() || bound_ || hopeless_ || partner_is_content || carried_ != carried_there_) return say_stay(Asks::same);
-  asked_there_ = Asks::same;
-}
-
-void Channel::stays(const ControlMessage& message) {
-  if (asked_here_ == Asks::another && message.index == 0) return;  // to `same`, which was asked before it
-  asked_here_ = Asks::nothing;
-  if (asked_there_ == Asks::same && has_waiter()) let_stay();
-}
-
-/// It has no user here either. Messages that were sent and not taken belong to the next user.
-void Channel::agree() {
-  asked_there_ = Asks::nothing;
-  if (bound_ || carried_ != carried_there_) return say_stay(Asks::another);
-  end_epoch(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
-}
-
-bool Channel::relied_on() const {
-  return std::any_of(users_.begin(), users_.end(), [this](const Use& one) { return one.relies == epoch_; });
 }
 
 // ------------------------------------------------------------------------------------------------ an epoch
@@ -184,8 +95,7 @@ Status Channel::make_words() {
     return status;
   }
   forget_recv_buffers();  // of the table that goes
-  past_.emplace_back(end_, kEndBytes);
-  past_.emplace_back(recv_buffer_table_, kTableBytes);
+  retire_words();
   end_ = end;
   recv_buffer_table_ = table;
   words_ = words;
@@ -193,8 +103,9 @@ Status Channel::make_words() {
   return TW_OK;
 }
 
-void Channel::free_past() {
-  for (const auto& [address, length] : std::exchange(past_, {})) executor_->own().free(address, length);
+void Channel::retire_words() {
+  retired_.keep_words(executor_->own(), end_, kEndBytes);
+  retired_.keep_words(executor_->own(), recv_buffer_table_, kTableBytes);
 }
 
 /// The receiver sends its buffers again. No end has stored to anything yet: one that is not open has received no result, or
@@ -207,11 +118,12 @@ void Channel::begin_pair() {
   both_reach_ = true;
   asked_here_ = asked_there_ = Asks::nothing;
   hopeless_ = false;
-  bound_ = alone_;
+  bound_ = users_.alone();
   carried_ = carried_there_ = 0;
   plans_ = 0;
   why_.clear();
-  rounds_told_ = rounds_in_vain_ = rounds_there_ = rounds_taken_ = 0;
+  told_rounds_ = {};
+  rounds_ = {};
   for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
     if (recv_buffer.state == State::told || recv_buffer.state == State::known || recv_buffer.state == State::refused)
       recv_buffer.state = State::new_;
@@ -225,14 +137,12 @@ void Channel::end_epoch(Control how, Status status, const std::string& why) {
   status_ = status;
   why_ = why;
   say(how, 0, status, why.c_str());
-  for (const Use& one : users_) {
-    if (one.relies == epoch_) one.user->on_channel_failed(*this, status, why);
-  }
+  for (ChannelUser* const user : users_.of(epoch_)) user->on_channel_failed(*this, status, why);
   if (users_.empty()) {  // no more stores there; else when the last user leaves
     forget_recv_buffers();
     forget_words();
   }
-  if (how == Control::failed && has_waiter() && !is_error(peer.lost)) {
+  if (how == Control::failed && users_.wait() && !is_error(peer.lost)) {
     if (Status s = begin_epoch(); is_error(s)) {
       status_ = s;
       why_ = last_error();
@@ -269,24 +179,6 @@ Status Channel::settled(int index) const {
 
 // ------------------------------------------------------------------------------------------------ messages sent
 
-void Channel::say_open() {
-  ControlMessage open;
-  open.type = Control::open;
-  open.name = name;
-  open.from_sender = sender;
-  open.epoch = epoch_;
-  open.on_device = executor_->device() != nullptr ? 1 : 0;
-  if (executor_->device() != nullptr) open.uuid = executor_->device()->uuid();
-  open.number = number_;
-  open.index = alone_ ? 1 : 0;
-  tw_memory* block = executor_->shared().holder(words_);
-  std::byte key[kKeySize];
-  size_t length = sizeof key;
-  if (tw_memory_export(block, key, &length) == TW_OK) open.key.assign(key, key + length);
-  open.offset = words_ - reinterpret_cast<uint64_t>(block->address);
-  proxy_.send(peer, open);
-}
-
 void Channel::say(Control type, uint16_t index, Status status, const char* text) {
   if (is_error(peer.lost)) return;
   ControlMessage message;
@@ -309,58 +201,38 @@ void Channel::say_rounds() {
   message.name = name;
   message.epoch = epoch_;
   message.partner = theirs_.epoch;
-  message.capacity = alone_ || every_round_ ? kEveryRound : rounds_told_;
+  message.capacity = users_.alone() || every_round_ ? ToldRounds::kEvery : told_rounds_.told();
   proxy_.send(peer, message);
 }
 
 void Channel::tell_round() {
-  if (rounds_in_vain_ > 0) {
-    --rounds_in_vain_;
-    return;
-  }
-  ++rounds_told_;
-  say_rounds();
+  if (told_rounds_.add()) say_rounds();
 }
 
 void Channel::untell_round(uint32_t epoch) {
-  if (epoch == epoch_ && alive()) ++rounds_in_vain_;
+  if (epoch == epoch_ && alive()) told_rounds_.add_in_vain();
 }
 
 void Channel::tell_every_round() {
-  every_round_ = every_round_ || !alone_;
+  every_round_ = every_round_ || !users_.alone();
   say_rounds();
 }
 
 void Channel::return_round(uint32_t epoch) {
-  if (epoch == epoch_ && alive() && rounds_there_ != kEveryRound && rounds_taken_ > 0) --rounds_taken_;
+  if (epoch == epoch_ && alive()) rounds_.give_back();
 }
 
 // ------------------------------------------------------------------------------------------------ users
 
-Status Channel::add(User* user, bool alone) {
-  if (alone_) {
-    return fail(TW_ERR_BUSY,
-                "this end of channel %llu is bound to a kernel: release it (tw_channel_end_release), or use "
-                "another channel",
-                static_cast<unsigned long long>(name.tag));
-  }
-  if (alone && !users_.empty()) {
-    return fail(TW_ERR_BUSY,
-                "this end of channel %llu is used by a plan, or by operations on a queue: destroy that first, or "
-                "use another channel",
-                static_cast<unsigned long long>(name.tag));
-  }
-  alone_ = alone;
+Status Channel::add(ChannelUser* user, bool alone) {
+  if (Status s = users_.add(user, alone, name.tag); is_error(s)) return s;
   if (alone) bound_ = true;
-  users_.push_back({user});
   return TW_OK;
 }
 
-void Channel::rely(User* user) {
+void Channel::rely(ChannelUser* user) {
   used_ = true;
-  for (Use& one : users_) {
-    if (one.user == user) one.relies = epoch_;
-  }
+  users_.rely(user, epoch_);
   plans_ += !user->stays();
 }
 
@@ -368,20 +240,9 @@ void Channel::relied_in_vain(uint32_t epoch) {
   if (epoch == epoch_ && plans_ > 0) --plans_;
 }
 
-std::vector<Channel::User*> Channel::users() const {
-  std::vector<User*> all;
-  for (const Use& one : users_) all.push_back(one.user);
-  return all;
-}
-
-bool Channel::has_waiter() const {
-  return std::any_of(users_.begin(), users_.end(), [](const Use& one) { return one.started && one.relies == 0; });
-}
-
-void Channel::remove(User* user) {
-  std::erase_if(users_, [user](const Use& one) { return one.user == user; });
-  const bool was_alone = std::exchange(alone_, false);
-  if (alive() && !used_ && !has_waiter())
+void Channel::remove(ChannelUser* user) {
+  const bool was_alone = users_.remove(user);
+  if (alive() && !used_ && !users_.wait())
     end_epoch(Control::failed, TW_ERR_TIMED_OUT, "nobody waits at the peer's end any more: both sides begin again");
   if (open() && asked_there_ == Asks::another && !relied_on()) agree();
   if (was_alone) end_alone();
@@ -390,7 +251,7 @@ void Channel::remove(User* user) {
     forget_words();
   }
   settle();
-  if (users_.empty()) free_past();
+  if (users_.empty()) retired_.free_words();
 }
 
 /// A kernel had the end.
@@ -399,7 +260,7 @@ void Channel::end_alone() {
     if (remote_[i].reached.revoked()) forget(static_cast<uint16_t>(i));
   }
   if (sender) {
-    if (rounds_there_ != kEveryRound) rounds_taken_ = rounds_there_;
+    rounds_.take_all();
   } else if (state_ == State::mapped) {
     say_rounds();
   }
@@ -467,8 +328,7 @@ void Channel::take_of_pair(ControlMessage&& message) {
       if (!sender && message.index < recv_buffers_.size()) recv_buffer_answered(message);
       break;
     case Control::prepared:
-      if (rounds_there_ == kEveryRound && message.capacity != kEveryRound) rounds_taken_ = message.capacity;
-      rounds_there_ = message.capacity;
+      rounds_.set(message.capacity);
       break;
     case Control::again:
       if (open()) asked_there(message);

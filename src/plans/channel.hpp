@@ -22,6 +22,9 @@
 #include <utility>
 #include <vector>
 
+#include "plans/channel_retired.hpp"
+#include "plans/channel_rounds.hpp"
+#include "plans/channel_users.hpp"
 #include "plans/proxy.hpp"
 #include "plans/reach.hpp"
 
@@ -64,27 +67,10 @@ struct RemoteRecvBuffer {
   size_t table_length = 0;
 };
 
-/// What the channel has no more use for, and runs may still use.
-struct Retired {
-  Reached reached;
-  tw_remote_memory* region = nullptr;
-  uint64_t table = 0;  // in executor.own()
-  size_t table_length = 0;
-};
-
 class Channel {
  public:
   enum class State : uint8_t { closed, opening, mapped, proxied, failed };
   static constexpr unsigned kRecvBuffers = device::kRecvBuffers;
-  static constexpr uint64_t kEveryRound = ~uint64_t{0};
-
-  /// Notified when an epoch fails: plans, and ends of kernels.
-  struct User {
-    virtual ~User() = default;
-    virtual void on_channel_failed(const Channel& channel, Status status, const std::string& why) = 0;
-    virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
-    virtual bool stays() const { return true; }         // no other plan will come in its place
-  };
 
   Channel(Proxy& proxy, const ChannelName& name, bool sender, Executor& by, ProxyPeer& peer);
   ~Channel();
@@ -98,7 +84,7 @@ class Channel {
   /// have gone, or have shown that they continue, and, if it has no users there either, until the partner comes.
   /// From now on `user`, which was added, waits until the channel is open.
   /// `packs`: the receiver's rows take less when a message carries them, unless a kernel runs the other end, or the channel stays mapped.
-  Status start(const User* user, Status reachable, const std::string& why_not, bool waits, bool packs = false);
+  Status start(const ChannelUser* user, Status reachable, const std::string& why_not, bool waits, bool packs = false);
   bool asks() const { return asked_here_ == Asks::another; }
   /// Would the next epoch be carried by the host again, whatever buffers are used?
   bool hopeless() const { return hopeless_; }
@@ -115,15 +101,13 @@ class Channel {
   /// TW_OK: it is open, and the sender knows the receive buffer (-1: none); TW_IN_PROGRESS; or why it will not be so.
   Status settled(int recv_buffer) const;
 
-  /// Plans that name a channel are prepared by both sides, the n-th here with the n-th there: a device may not import a buffer
-  /// while its kernel already waits for it. The receiver sends a round when a plan's buffers are known; the sender's plan
-  /// takes it. A plan that fails later gives it back. A receiver's end that is a kernel's, or a queue's operations, has
-  /// buffers for every plan of the sender; when a kernel's end is released, both begin to count where the receiver is.
+  /// channel_rounds.hpp. A receiver's end that is a kernel's, or a queue's operations, has buffers for every plan of the sender;
+  /// when a kernel's end is released, both begin to count where the receiver is.
   void tell_round();
   void untell_round(uint32_t epoch);
   void tell_every_round();
-  bool round_ready() const { return rounds_there_ == kEveryRound || rounds_there_ > rounds_taken_; }
-  void take_round() { rounds_taken_ += rounds_there_ != kEveryRound; }
+  bool round_ready() const { return rounds_.ready(); }
+  void take_round() { rounds_.take(); }
   void return_round(uint32_t epoch);
 
   State state() const { return state_; }
@@ -138,14 +122,14 @@ class Channel {
   void refuse_end(uint32_t epoch, Status status, const std::string& why);
   /// Keeps the end's executor. alone: the user is a kernel, which cannot be notified: TW_ERR_BUSY while there is another
   /// user, and for others while it is there.
-  Status add(User* user, bool alone);
+  Status add(ChannelUser* user, bool alone);
   /// The user has found the channel open, and uses this epoch: it fails with it. Other users wait for the next.
-  void rely(User* user);
+  void rely(ChannelUser* user);
   /// The user's prepare failed after that: the next user gets its partner at the peer, the n-th as it was the n-th.
   void relied_in_vain(uint32_t epoch);
   /// An unused epoch is over when no user waits for it any more; one that was used stays open.
-  void remove(User* user);
-  std::vector<User*> users() const;
+  void remove(ChannelUser* user);
+  const ChannelUsers& users() const { return users_; }
 
   // --- on the proxy's thread
   unsigned advance();
@@ -157,13 +141,7 @@ class Channel {
   std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_channels.cpp); read without the mutex
 
  private:
-  struct Use {
-    User* user;
-    uint32_t relies = 0;   // on which epoch; 0: none
-    bool started = false;  // what it needs is known: an epoch may begin for it
-  };
-  bool has_waiter() const;
-  bool relied_on() const;
+  bool relied_on() const { return users_.rely_on(epoch_); }
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
   /// Of an open pair on which no user relies at the asking end.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
@@ -181,11 +159,10 @@ class Channel {
   void begin_pair();
   void end_epoch(Control how, Status status, const std::string& why);
   Status make_words();
-  void free_past();
-  bool past_runs() const;
+  void retire_words();
+  bool past_runs() const { return users_.have_past_runs(open() ? epoch_ : 0, state_ == State::failed); }
   bool runs_under_way() const;
-  void retire(Retired&& one);
-  void discard(Retired& one);
+  void retire(Retired&& one) { retired_.keep(std::move(one), executor_->own(), runs_under_way()); }
   unsigned settle();
   void say_open();
   void say(Control type, uint16_t index = 0, Status status = TW_OK, const char* text = "");
@@ -233,23 +210,19 @@ class Channel {
   bool packs_ = false;
   bool waits_ = true;  // the newest user waits for the peer's plans to go
   uint64_t number_ = 0;
-  uint64_t rounds_told_ = 0, rounds_in_vain_ = 0;  // receiver; in vain: of plans that failed later, for the next ones
-  uint64_t rounds_there_ = 0, rounds_taken_ = 0;   // sender
-  bool every_round_ = false;                       // receiver: operations of a queue were the end
-  uint64_t end_ = 0;                               // in executor.own(); made with words_
-  uint64_t words_ = 0;                             // in executor.shared()
-  bool words_known_ = false;                       // the peer may store to them
+  ToldRounds told_rounds_;    // receiver
+  bool every_round_ = false;  // receiver: operations of a queue were the end
+  TakenRounds rounds_;        // sender
+  uint64_t end_ = 0;          // in executor.own(); made with words_
+  uint64_t words_ = 0;        // in executor.shared()
+  bool words_known_ = false;  // the peer may store to them
   uint64_t recv_buffer_table_ = 0;
   tw_remote_memory* their_words_region_ = nullptr;
   Reached their_words_;
   std::vector<LocalRecvBuffer> recv_buffers_;  // receiver
   std::vector<RemoteRecvBuffer> remote_;       // sender
-  std::vector<Use> users_;
-  bool alone_ = false;          // the user is a kernel's end
-  std::vector<uint16_t> held_;  // sender: buffers that runs, or a kernel, of an epoch that is over may still be storing to
-  std::vector<Retired> retired_;
-  /// Ends and tables of earlier words, in executor.own(): plans that have failed name them as long as they are there.
-  std::vector<std::pair<uint64_t, size_t>> past_;
+  ChannelUsers users_;
+  ChannelRetired retired_;
 };
 
 }  // namespace thalweg::impl

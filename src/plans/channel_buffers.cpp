@@ -225,7 +225,7 @@ unsigned Channel::advance_recv_buffers() {
       if (recv_buffer.revoked == 0) recv_buffer.revoked = monotonic_ns();
       if (monotonic_ns() - recv_buffer.revoked < kLossShowsNs) continue;
       fail_end(epoch_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
-      if (!alone_) forget(index);
+      if (!users_.alone()) forget(index);
       ++events;
     }
   }
@@ -236,10 +236,7 @@ unsigned Channel::advance_recv_buffers() {
 
 /// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there.
 void Channel::give_back(uint16_t index) {
-  if (past_runs()) {
-    if (std::find(held_.begin(), held_.end(), index) == held_.end()) held_.push_back(index);
-    return;
-  }
+  if (past_runs()) return retired_.hold(index);
   forget(index);
   say(Control::dropped, index);
 }
@@ -263,44 +260,17 @@ void Channel::forget_recv_buffers() {
 
 // ------------------------------------------------------------------------------------------------ runs that are under way
 
-/// Of an epoch that is over, by plans here or a kernel. They end soon, but nothing ends them at once.
-bool Channel::past_runs() const {
-  if (alone_) return state_ == State::failed;
-  return std::any_of(users_.begin(), users_.end(), [this](const Use& one) {
-    const bool past = one.relies != 0 && !(open() && one.relies == epoch_);
-    return past && one.user->runs_over() != TW_OK;
-  });
-}
-
 /// Runs that may use what is retired. A peer that takes a buffer back from a mapped channel says that no message is under way to it. Of
 /// host memory that is not believed, because it costs the peer nothing; device memory that stays imported could not be released there.
 bool Channel::runs_under_way() const {
   if (executor_->device() != nullptr) return past_runs();
-  return alone_ || std::any_of(users_.begin(), users_.end(),
-                               [](const Use& one) { return one.relies != 0 && one.user->runs_over() != TW_OK; });
-}
-
-/// Memory that is kept already is kept once.
-void Channel::retire(Retired&& one) {
-  const bool kept = one.table == 0 && std::any_of(retired_.begin(), retired_.end(), [&one](const Retired& other) {
-                      return other.reached.same_memory(one.reached);
-                    });
-  if (kept || !runs_under_way()) return discard(one);
-  retired_.push_back(std::move(one));
-}
-
-void Channel::discard(Retired& one) {
-  one.reached.reset();
-  if (one.region != nullptr) tw_remote_memory_release(one.region);
-  executor_->own().free(one.table, one.table_length);
+  return users_.have_runs();
 }
 
 unsigned Channel::settle() {
-  if (!retired_.empty() && !runs_under_way()) {
-    for (Retired& one : std::exchange(retired_, {})) discard(one);
-  }
-  if (held_.empty() || past_runs()) return 0;
-  const std::vector<uint16_t> held = std::exchange(held_, {});
+  if (retired_.keeps() && !runs_under_way()) retired_.free_memory();
+  if (!retired_.holds() || past_runs()) return 0;
+  const std::vector<uint16_t> held = retired_.take_held();
   for (const uint16_t index : held) give_back(index);
   return static_cast<unsigned>(held.size());
 }

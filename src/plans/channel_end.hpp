@@ -11,7 +11,7 @@
 #include "devices/deferred_release.hpp"
 #include "plans/channel.hpp"
 
-struct tw_channel_end final : thalweg::impl::Channel::User {
+struct tw_channel_end final : thalweg::impl::ChannelUser {
   using Status = thalweg::impl::Status;
   tw_channel_end(thalweg::impl::Proxy& of, tw_endpoint& to) : proxy_(of), endpoint_(to) { proxy_.users_.fetch_add(1); }
   ~tw_channel_end() override { proxy_.users_.fetch_sub(1); }

@@ -4,10 +4,29 @@
 
 #include "base/clock.hpp"
 #include "core/c_checks.hpp"
+#include "memory/registry_state.hpp"
 #include "plans/channel.hpp"
 #include "routes/prepared.hpp"
 
 namespace thalweg::impl {
+
+void Channel::say_open() {
+  ControlMessage open;
+  open.type = Control::open;
+  open.name = name;
+  open.from_sender = sender;
+  open.epoch = epoch_;
+  open.on_device = executor_->device() != nullptr ? 1 : 0;
+  if (executor_->device() != nullptr) open.uuid = executor_->device()->uuid();
+  open.number = number_;
+  open.index = users_.alone() ? 1 : 0;
+  tw_memory* block = executor_->shared().holder(words_);
+  std::byte key[kKeySize];
+  size_t length = sizeof key;
+  if (tw_memory_export(block, key, &length) == TW_OK) open.key.assign(key, key + length);
+  open.offset = words_ - reinterpret_cast<uint64_t>(block->address);
+  proxy_.send(peer, open);
+}
 
 unsigned Channel::advance() {
   if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended

@@ -204,7 +204,7 @@ Status PlanChannels::claim(Queue* queue) {
   for (const ChannelUse& use : uses_) {
     const Queue* const other = use.channel->queue;
     if (other == nullptr || other == queue) continue;
-    for (const Channel::User* user : use.channel->users()) {
+    for (const ChannelUser* user : use.channel->users().all()) {
       const Status status = user->runs_over();
       if (status == TW_OK) continue;
       if (is_error(status)) return status;

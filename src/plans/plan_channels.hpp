@@ -25,7 +25,7 @@ struct ChannelUse {
 class PlanChannels {
  public:
   /// user: of the channels. kept: by a queue, for one operation.
-  PlanChannels(Proxy& proxy, const PlanList& list, ResolvedSteps& resolved, Channel::User& user, bool kept)
+  PlanChannels(Proxy& proxy, const PlanList& list, ResolvedSteps& resolved, ChannelUser& user, bool kept)
       : proxy_(proxy), list_(list), resolved_(resolved), user_(user), kept_(kept) {}
   PlanChannels(const PlanChannels&) = delete;
   PlanChannels& operator=(const PlanChannels&) = delete;
@@ -59,7 +59,7 @@ class PlanChannels {
   Proxy& proxy_;
   const PlanList& list_;
   ResolvedSteps& resolved_;
-  Channel::User& user_;
+  ChannelUser& user_;
   const bool kept_;
   Executor* executor_ = nullptr;
   std::vector<ChannelUse> uses_;

@@ -21,7 +21,7 @@ struct tw_queue;
 
 namespace thalweg::impl {
 
-class PlanRuns final : public Channel::User {
+class PlanRuns final : public ChannelUser {
  public:
   /// limit_ns: of every wait. kept: by a queue, for one operation.
   PlanRuns(Proxy& proxy, const PlanList& list, const ResolvedSteps& resolved, PlanProgram& program, PlanFailure& failure,

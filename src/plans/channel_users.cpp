@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The users of one end of a channel. See channel_users.hpp.
+#include "plans/channel_users.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace thalweg::impl {
+
+Status ChannelUsers::add(ChannelUser* user, bool alone, uint64_t tag) {
+  if (alone_) {
+    return fail(TW_ERR_BUSY,
+                "this end of channel %llu is bound to a kernel: release it (tw_channel_end_release), or use "
+                "another channel",
+                static_cast<unsigned long long>(tag));
+  }
+  if (alone && !users_.empty()) {
+    return fail(TW_ERR_BUSY,
+                "this end of channel %llu is used by a plan, or by operations on a queue: destroy that first, or "
+                "use another channel",
+                static_cast<unsigned long long>(tag));
+  }
+  alone_ = alone;
+  users_.push_back({user});
+  return TW_OK;
+}
+
+void ChannelUsers::start(const ChannelUser* user) {
+  for (Use& one : users_) one.started = one.started || one.user == user;
+}
+
+void ChannelUsers::rely(const ChannelUser* user, uint32_t epoch) {
+  for (Use& one : users_) {
+    if (one.user == user) one.relies = epoch;
+  }
+}
+
+bool ChannelUsers::remove(const ChannelUser* user) {
+  std::erase_if(users_, [user](const Use& one) { return one.user == user; });
+  return std::exchange(alone_, false);
+}
+
+std::vector<ChannelUser*> ChannelUsers::all() const {
+  std::vector<ChannelUser*> all;
+  for (const Use& one : users_) all.push_back(one.user);
+  return all;
+}
+
+std::vector<ChannelUser*> ChannelUsers::of(uint32_t epoch) const {
+  std::vector<ChannelUser*> those;
+  for (const Use& one : users_) {
+    if (one.relies == epoch) those.push_back(one.user);
+  }
+  return those;
+}
+
+bool ChannelUsers::wait() const {
+  return std::any_of(users_.begin(), users_.end(), [](const Use& one) { return one.started && one.relies == 0; });
+}
+
+bool ChannelUsers::have_past_runs(uint32_t open, bool failed) const {
+  if (alone_) return failed;
+  return std::any_of(users_.begin(), users_.end(), [open](const Use& one) {
+    return one.relies != 0 && one.relies != open && one.user->runs_over() != TW_OK;
+  });
+}
+
+bool ChannelUsers::have_runs() const {
+  return alone_ || std::any_of(users_.begin(), users_.end(),
+                               [](const Use& one) { return one.relies != 0 && one.user->runs_over() != TW_OK; });
+}
+
+}  // namespace thalweg::impl
