@@ -119,12 +119,7 @@ tw_status tw_worker_flush(tw_worker* worker, tw_request* request) {
 uint64_t tw_wait_began() { return trace::moment(); }
 
 void tw_wait_ended(uint64_t began) {
-  if (began == 0 || !trace::on()) return;
-  trace::Event event;
-  event.what = trace::What::wait;
-  event.phase = trace::Phase::span;
-  event.begin = began;
-  trace::record_now(event);
+  if (trace::on()) trace::Span(trace::What::wait, began).finish();
 }
 
 }  // extern "C"

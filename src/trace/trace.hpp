@@ -40,7 +40,9 @@ inline void record_now(Event event) {
 /// What happens between its making and its end, in one thread.
 class Span {
  public:
-  explicit Span(What what) : what_(what), began_(on() ? cpu_ticks() : 0) {}
+  explicit Span(What what) : Span(what, moment()) {}
+  /// The same of what began at a moment() before; 0: nothing is recorded.
+  Span(What what, uint64_t began) : what_(what), began_(began) {}
   ~Span() { finish(); }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
