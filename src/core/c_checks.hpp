@@ -251,8 +251,8 @@ Status post_with_sink(const tw_worker& worker, const SinkOptions& sinks, tw_requ
   Status status = completion_of(worker, sinks, request, &completion);
   if (is_error(status)) return status;
   status = post(completion);
-  if (sinks.record != nullptr && status != TW_OK && status != TW_IN_PROGRESS) [[unlikely]]  // no other sink reports it
-    __atomic_store_n(&sinks.record->status, status, __ATOMIC_RELEASE);
+  if (status != TW_OK && status != TW_IN_PROGRESS) [[unlikely]]
+    note_refused(completion, status);
   return status;
 }
 template <class T>

@@ -126,7 +126,7 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
   Status status = need_completion(options, request);
   if (is_error(status)) return status;
   status = post_with_sink(worker, sinks_of(options), request, [&](const Completion& completion) {
-    return worker.engine->post_short(buffer, length, tag, mask, completion);
+    return post_short(*worker.engine, buffer, length, tag, mask, completion);
   });
   worker.posted();
   return status;
@@ -184,8 +184,8 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
     return recv_slowly(*worker, buffer, length, tag, mask, given, request);
   Engine& engine = *worker->engine;
   status = called
-               ? engine.post_short(buffer, length, tag, mask, {request, SinkKind::callback, {given->callback}, given->arg, 0})
-               : engine.post_short(buffer, length, tag, mask, request);
+               ? post_short(engine, buffer, length, tag, mask, {request, SinkKind::callback, {given->callback}, given->arg, 0})
+               : post_short(engine, buffer, length, tag, mask, request);
   worker->posted();
   return status;
 }
@@ -217,10 +217,10 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   }
   Engine& engine = *worker->engine;
   WaitedReceive receive{static_cast<std::byte*>(buffer), length, tag, mask};
-  engine.post_wait(receive);
+  post_wait(engine, receive);
   worker->posted();
   worker->wait_until([&] { return receive.done(); }, TW_FOREVER);
-  status = engine.end_wait(receive);
+  status = end_wait(engine, receive);
   if (info != nullptr) *info = receive.info;
   return status;
 }
@@ -238,20 +238,19 @@ tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_o
     source = &*options->source->peer;
   }
   tw_recv_info unused{};
-  return worker->engine->probe(tag, mask, source, info != nullptr ? info : &unused, message);
+  return probe(*worker->engine, tag, mask, source, info != nullptr ? info : &unused, message);
 }
 
 tw_status tw_message_recv(tw_message* message, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
   if (message == nullptr) return fail(TW_ERR_INVALID, "the message is NULL");
-  Engine* engine = Engine::engine_of(message);
-  return take(*engine, kMessageRecv, Verb::recv, buffer, length, given, request,
-              [&](const OpDesc& op, const Completion& done) { return engine->receive_message(message, op, done); });
+  return take(*message->engine, kMessageRecv, Verb::recv, buffer, length, given, request,
+              [&](const OpDesc& op, const Completion& done) { return receive_message(message, op, done); });
 }
 
 tw_status tw_am_register(tw_worker* worker, uint16_t id, tw_am_handler handler, void* arg) {
   const Status status = check(worker);
   if (is_error(status)) return status;
-  return worker->engine->set_handler(id, handler, arg);
+  return set_handler(*worker->engine, id, handler, arg);
 }
 
 tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, size_t header_length, const void* buffer,
@@ -279,18 +278,16 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
 
 tw_status tw_am_recv(tw_am_data* data, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
   if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
-  Engine* engine = Engine::engine_of(data);
-  return take(*engine, kAmRecv, Verb::am_recv, buffer, length, given, request,
-              [&](const OpDesc& op, const Completion& done) { return engine->active_receive(data, op, done); });
+  return take(*data->engine, kAmRecv, Verb::am_recv, buffer, length, given, request,
+              [&](const OpDesc& op, const Completion& done) { return active_receive(data, op, done); });
 }
 
 tw_status tw_am_release(tw_am_data* data) {
   if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
-  Engine* engine = Engine::engine_of(data);
-  auto* worker = static_cast<tw_worker*>(engine->owner());
+  auto* worker = static_cast<tw_worker*>(data->engine->owner());
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  const Status released = engine->active_release(data);
+  const Status released = active_release(data);
   worker->posted();
   return released;
 }

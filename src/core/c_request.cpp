@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/c_checks.hpp"
+#include "protocols/stream_waits.hpp"
 
 using namespace thalweg::impl;
 
@@ -120,7 +121,7 @@ tw_status tw_request_before(tw_request request, const void* stream) {
   if (is_error(status)) return status;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
-  return worker->engine->before(request, stream);
+  return hold_stream(*worker->engine, request, stream);
 }
 
 tw_status tw_request_cancel(tw_request request) {

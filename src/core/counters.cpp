@@ -65,7 +65,7 @@ uint64_t bytes_of(const EndpointCounts& counts) {
 }
 
 void add_worker(Json& json, const tw_worker& worker, std::vector<EndpointCounts> endpoints, EndpointCounts sum) {
-  const Engine::Held held = worker.engine->held();
+  const Receives::Held held = worker.engine->receives().held();
   json.open(nullptr, '{');
   json.add("id", hex16(worker.id));
   json.add("posted", held.posted);

@@ -195,7 +195,7 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
         OpDesc op;
         op.verb = Verb::flush;
         endpoint.close_run = engine->acquire(op, Completion{request});
-        if (endpoint.close_run != nullptr) *request = engine->number(*endpoint.close_run);
+        if (endpoint.close_run != nullptr) *request = engine->runs().number(*endpoint.close_run);
       }
       return TW_IN_PROGRESS;
     }

@@ -53,8 +53,7 @@ Status Proxy::open() {
   tw_worker_options options = TW_WORKER_OPTIONS_INIT;
   options.threads = TW_THREADS_MULTI;
   if (Status s = tw_worker_create(&context, &options, &worker_); is_error(s)) return s;
-  worker_->engine->forbid_imports();
-  worker_->engine->forbid_persistent();  // its copies are waited for by kernels, which may leave no room for one
+  worker_->engine->serve_kernels();
   if (Status s = tw_am_register(worker_, kControlId, on_message, this); is_error(s)) return s;
   size_t length = kAddressMax;
   address_.resize(length);

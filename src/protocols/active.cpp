@@ -94,9 +94,9 @@ void ActiveTable::orphan(const Peer& peer) {
   }
 }
 
-Status Engine::set_handler(uint16_t id, tw_am_handler handler, void* arg) {
-  Guard guard(*this);
-  return active_->set(id, handler, arg);
+Status set_handler(Engine& engine, uint16_t id, tw_am_handler handler, void* arg) {
+  const Engine::Guard guard(engine);
+  return engine.active().set(id, handler, arg);
 }
 
 // ------------------------------------------------------------------------------------------------ sending
@@ -456,41 +456,45 @@ void take_payload(Engine& engine, OpRun& run, const std::byte* payload, uint64_t
 }
 }  // namespace
 
-Status Engine::active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion) {
-  Guard guard(*this);
-  if (data->kind == Kind::ended) return impl::fail(TW_ERR_HANDLE, "this payload was received or released already");
-  OpRun* run = acquire(op, completion);
+static Status refuse_ended() { return fail(TW_ERR_HANDLE, "this payload was received or released already"); }
+
+Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion) {
+  if (data->engine == nullptr) return refuse_ended();
+  Engine& engine = *data->engine;
+  const Engine::Guard guard(engine);
+  if (data->kind == Kind::ended) return refuse_ended();
+  OpRun* run = engine.acquire(op, completion);
   if (run == nullptr) return TW_ERR_LIMIT;
-  hand_out(*run, completion);
+  engine.hand_out(*run, completion);
   Peer* peer = data->peer;
   run->info = {peer != nullptr ? peer->endpoint : nullptr, data->id, 0, data->length};
   if (data->kind == Kind::lost || (data->kind == Kind::rts && (peer == nullptr || peer->link == nullptr))) {
-    complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
+    engine.complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
     data->kind = Kind::ended;
   } else if (data->kind == Kind::rts) {
     const ReceivedRts rts = data->rts;
     --peer->held_messages;
-    consumed_rts(*this, *peer);
+    consumed_rts(engine, *peer);
     data->kind = Kind::ended;
-    bind(*run, *peer);
-    const InCall in_call(*this);
-    rendezvous_receive(*this, *peer, *run, rts);
+    engine.bind(*run, *peer);
+    const Engine::InCall in_call(engine);
+    rendezvous_receive(engine, *peer, *run, rts);
   } else {
-    take_payload(*this, *run, data->data, data->length);
-    settle(*this, *data);
+    take_payload(engine, *run, data->data, data->length);
+    settle(engine, *data);
   }
-  if (!data->in_handler) active_->give_back(data);
+  if (!data->in_handler) engine.active().give_back(data);
   return TW_IN_PROGRESS;
 }
 
-Status Engine::active_release(tw_am_data* data) {
-  Guard guard(*this);
-  if (data->kind == Kind::ended) return impl::fail(TW_ERR_HANDLE, "this payload was received or released already");
-  settle(*this, *data);
-  if (!data->in_handler) active_->give_back(data);
+Status active_release(tw_am_data* data) {
+  if (data->engine == nullptr) return refuse_ended();
+  Engine& engine = *data->engine;
+  const Engine::Guard guard(engine);
+  if (data->kind == Kind::ended) return refuse_ended();
+  settle(engine, *data);
+  if (!data->in_handler) engine.active().give_back(data);
   return TW_OK;
 }
-
-Engine* Engine::engine_of(tw_am_data* data) { return data->engine; }
 
 }  // namespace thalweg::impl

@@ -74,6 +74,11 @@ class ActiveTable {
   tw_am_data* spare_ = nullptr;
 };
 
+// --- for core: these take the engine's lock
+Status set_handler(Engine& engine, uint16_t id, tw_am_handler handler, void* arg);
+Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion);  // ends the descriptor
+Status active_release(tw_am_data* data);
+
 Status start_am(Engine& engine, const OpDesc& op, const Completion& completion);
 void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);

@@ -85,7 +85,7 @@ void header_answered(Engine& engine, OpRun& run, Status status) {
   Peer& peer = *op.peer;
   if (status != TW_OK && status != TW_ERR_LIMIT) return engine.violation(peer, "an answer that says nothing of a header");
   run.fin = nullptr;
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
   if (status == TW_OK) {
     run.stage = kHeaderGranted;
     return;
@@ -111,7 +111,7 @@ Status ask_for_header(OpRun& run, const Protocol& protocol) {
   Peer& peer = *op.peer;
   const bool announced = &protocol == &kAmRendezvous;
   if (announced && peer.rts_credit <= 0) return TW_AGAIN;
-  const FrameHeader ask = make_header(Frame::am_ask, 0, peer.engine->wire_op(run), op.header_length);
+  const FrameHeader ask = make_header(Frame::am_ask, 0, peer.engine->runs().wire_op(run), op.header_length);
   const Status status = peer.link->port->send(*peer.link, ask, nullptr);
   if (status != TW_OK) return status;
   if (!announced) peer.eager_credit -= eager_cost(op.length);

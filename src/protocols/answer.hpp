@@ -44,7 +44,7 @@ struct Answering {
     engine.bind(*run, peer);
     peer.answers_cost += cost;
     peer.answers.push_back(run);
-    engine.wants_push(peer);
+    engine.pusher().wants(peer);
   }
 
  private:

@@ -37,7 +37,7 @@ Status on_word(const OpDesc& op, const Registry::Reading* reading) {
   std::byte* word = reach(*op.remote, op.remote_offset, 0, op.word, TW_MEMORY_ATOMIC, reading, &status);
   if (word == nullptr) return status == TW_OK ? TW_AGAIN : status;
   deliver_old(op, apply_atomic(word, op.word, op.atomic_op, op.operand, op.compare));
-  op.peer->engine->count_moved(op, Way::mapped);
+  count_moved(op, Way::mapped);
   return TW_OK;
 }
 
@@ -53,13 +53,13 @@ Status step_frames(OpRun& run) {
   if (op.remote->key.incarnation != peer.identity.incarnation) return TW_ERR_STALE;  // posted while connecting
   const bool fetch = op.result != nullptr;
   const bool acknowledge = !fetch && (op.flags & TW_OP_REMOTE) != 0;
-  AtomicBody body{peer.engine->wire_op(run), op.operand, op.compare, op.atomic_op, op.word, fetch, {}};
+  AtomicBody body{peer.engine->runs().wire_op(run), op.operand, op.compare, op.atomic_op, op.word, fetch, {}};
   const FrameHeader header =
       make_header(Frame::atomic, sizeof body, op.remote->key.rkey, op.remote_offset, acknowledge ? kFrameAck : 0);
   run.fin = replied;
   if (Status s = peer.link->port->send(*peer.link, header, &body); s != TW_OK) return s;
   note_frames(peer, run);
-  peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
+  count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
   return fetch || acknowledge ? TW_IN_PROGRESS : TW_OK;
 }
 
@@ -149,7 +149,7 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
 }
 
 void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
-  OpRun* run = engine.answered(header.a, peer);
+  OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr || run->protocol != &kAtomicFrames || run->op->result == nullptr) return;  // ended meanwhile
   deliver_old(*run->op, header.b);
   confirm(peer, *run);

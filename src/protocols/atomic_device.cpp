@@ -35,7 +35,7 @@ void over(Engine& engine, void* token, Status status) {
   if (!engine.work_over(run)) return;
   if (status == TW_OK) {
     deliver_old(*run.op, old);
-    engine.count_moved(*run.op, Way::push);
+    count_moved(*run.op, Way::push);
   }
   engine.complete(run, status);
 }

@@ -63,7 +63,7 @@ Status notify(OpRun& run) {
 
 /// An empty frame behind the blocks asks how they went.
 Status close(Peer& peer, OpRun& run) {
-  const uint64_t number = peer.engine->wire_op(run);
+  const uint64_t number = peer.engine->runs().wire_op(run);
   return peer.link->port->send(*peer.link, make_header(Frame::put_blocks, sizeof number, 0, 0, kFrameAck), &number);
 }
 
@@ -83,12 +83,12 @@ Status advance(OpRun& run) {
         const bool here = run.staging != nullptr ? transfer.landed : transfer.arrived == op.length;
         run.stage = here ? kSignal : kAnswers;
         if (here) count_out(run);
-        if (here) peer.engine->count_moved(op, transfer.moved_by);
+        if (here) count_moved(op, transfer.moved_by);
         return TW_OK;
       }
       s = settle_staging(run);
       if (s != TW_OK) return s;
-      peer.engine->count_moved(op, transfer.moved_by);
+      count_moved(op, transfer.moved_by);
       run.stage = kSignal;
       return s;
     case kSignal:
@@ -244,10 +244,10 @@ void blocks_arrived(Engine& engine, OpRun& run) {
   if (run.stage != kAnswers) return;  // more is to be asked for: the ordered queue goes on by itself
   Peer& peer = *run.peer;
   confirm(peer, run);
-  engine.count_moved(*run.op, run.op->blocks->moved_by);
+  count_moved(*run.op, run.op->blocks->moved_by);
   if (run.op->blocks->notify == TW_NOTIFY_NONE) return engine.complete(run, TW_OK);
   run.stage = kNotify;
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
 }
 
 bool notices_wait(const Peer& peer) {

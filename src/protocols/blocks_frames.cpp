@@ -166,7 +166,8 @@ Status ask_blocks(Peer& peer, OpRun& run) {
   size_t count = 0;
   uint64_t bytes = 0;
   if (Status s = name_pieces(peer, run, queue_fragment(peer), pieces, names, &count, &bytes); s != TW_OK) return s;
-  const FrameHeader header = make_header(Frame::get_blocks, count * sizeof(BlockName), peer.engine->wire_op(run), run.moved);
+  const FrameHeader header =
+      make_header(Frame::get_blocks, count * sizeof(BlockName), peer.engine->runs().wire_op(run), run.moved);
   const Status s = peer.link->port->send(*peer.link, header, names);
   if (s == TW_OK) run.moved += bytes;
   return s;
@@ -203,7 +204,7 @@ void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
 }
 
 void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  OpRun* run = engine.answered(header.a, peer);
+  OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr || run->protocol != &kGetBlocks) return;
   BlockTransfer& transfer = *run->op->blocks;
   const uint64_t asked = run->moved - transfer.arrived, ahead = header.b - transfer.arrived;
@@ -223,7 +224,7 @@ void on_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     transfer.arrived += bytes;
   }
   if (transfer.arrived == run->op->length) return blocks_arrived(engine, *run);
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
 }
 
 }  // namespace thalweg::impl

@@ -37,7 +37,7 @@ void leave_notices(OpRun& run) {
   OpRun* const after = std::exchange(transfer.notice_after, nullptr);
   (before != nullptr ? before->op->blocks->notice_after : notices.first) = after;
   (after != nullptr ? after->op->blocks->notice_before : notices.last) = before;
-  if (notices_wait(peer)) peer.engine->wants_push(peer);
+  if (notices_wait(peer)) peer.engine->pusher().wants(peer);
 }
 
 Status send_notification(Peer& peer, const BlockTransfer& transfer, uint8_t covers) {

@@ -145,7 +145,7 @@ void take_staged(Engine& engine, OpRun& run, const std::byte* bytes, uint64_t le
     run.staging->filled(transfer.arrived, scattered);
     if (last) return;  // the run may have ended
   }
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
 }
 
 }  // namespace thalweg::impl

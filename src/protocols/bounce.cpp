@@ -147,7 +147,7 @@ void Bounce::give(std::byte* chunk) {
   OpRun* const run = waiting_.pop_front();
   if (run == nullptr) return;
   run->peer->pipelines.push_back(run);
-  engine_.wants_push(*run->peer);
+  engine_.pusher().wants(*run->peer);
 }
 
 Bounces::~Bounces() {
@@ -232,7 +232,7 @@ bool name_put(Engine& engine, Peer& peer, OpRun& run) {
 
 Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, const std::byte* bytes, size_t length) {
   const Bounce& bounce = *run.staging->bounce();
-  const PieceBody piece{bounce.segment(), bounce.offset_of(bytes), length, engine.wire_op(run)};
+  const PieceBody piece{bounce.segment(), bounce.offset_of(bytes), length, engine.runs().wire_op(run)};
   header.length = sizeof piece;
   const Status status = peer.link->port->send(*peer.link, header, &piece);
   if (status == TW_OK) {
@@ -243,7 +243,7 @@ Status send_named(Engine& engine, Peer& peer, OpRun& run, FrameHeader header, co
 }
 
 void on_taken(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
-  OpRun* const run = engine.answered(header.a, peer);
+  OpRun* const run = engine.runs().answered(header.a, peer);
   if (run == nullptr) return;
   const bool waits = run->pipeline.kind == Pipeline::out && run->pipeline.in_flight != 0 && run->staging != nullptr &&
                      run->staging->bounce() != nullptr;

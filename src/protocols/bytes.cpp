@@ -123,9 +123,9 @@ Status start_bytes_receive(Engine& engine, const OpDesc& op, const Completion& c
   bool first = stream.receivers.empty();
   stream.receivers.push_back(run);
   if (first && stream.kept != 0) {
-    uint64_t name = engine.number(*run);
+    uint64_t name = engine.runs().number(*run);
     drain(engine, peer, stream, *run);
-    run = engine.find(name, peer);
+    run = engine.runs().find(name, peer);
     if (run != nullptr && is_error(peer.state)) engine.complete(*run, peer.state, peer.why);  // no more will come
   }
   return TW_IN_PROGRESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Naming sinks, telling them, and what a completion queue's poll takes.
+// Storing how runs ended, telling their sinks, and what a completion queue's poll takes.
 #include "protocols/completions.hpp"
 
 #include <cstring>
@@ -130,7 +130,7 @@ Status refuse_while_expecting(const CompletionSink& sink, const char* what) {
 Status Completions::remove(tw_completion_queue& queue) {
   const Engine::Guard guard(engine_);
   if (Status s = refuse_while_expecting(queue, "completion queue"); is_error(s)) return s;
-  while (!queue.ended.empty()) release(*queue.ended.pop_front());
+  while (!queue.ended.empty()) runs_->free(*queue.ended.pop_front());
   if (notified_ == &queue) notified_ = nullptr;
   std::erase(queues_, &queue);
   return TW_OK;
@@ -147,8 +147,6 @@ uint32_t Completions::expected(const std::atomic<uint32_t>& expects) {
   const Engine::Guard guard(engine_);  // every notification has been made
   return expects.load(std::memory_order_relaxed);
 }
-
-void Completions::release(OpRun& run) { engine_.runs().free(run); }
 
 /// Runs that wait in queues are gone with the pool.
 void Completions::leave() {
@@ -169,10 +167,19 @@ void Completions::forget(const Peer& peer) {
 /// A word that a device's queue touches: not in the middle of that queue's own round.
 static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && run.sink_target.done->copier != nullptr; }
 
-void Completions::prepare_to_tell(OpRun& run, bool under_way) {
-  if (!has_own_info(run.op->verb)) run.info = info_of(*run.op, under_way);
+void Completions::deliver(OpRun& run, Status status) {
+  const bool told = run.sink != SinkKind::none;
+  if (told && !has_own_info(run.op->verb)) run.info = info_of(*run.op, true);
+  // release: a test with acquire sees the received bytes and run.info
+  run.status.store(status, std::memory_order_release);
+  if (told) {
+    tell(run, status);
+  } else if (run.detached) {
+    runs_->free(run);
+  }
 }
 
+/// The run's status is stored.
 void Completions::tell(OpRun& run, Status status) {
   if (run.sink == SinkKind::callback || on_device(run)) return call_later(run);
   if (run.sink == SinkKind::queue) {
@@ -186,7 +193,7 @@ void Completions::tell(OpRun& run, Status status) {
   const Completion named{nullptr, std::exchange(run.sink, SinkKind::none), run.sink_target, run.arg, run.sink_value};
   impl::tell(engine_, named, *run.op, run.info, status);
   end_expected(named.kind, named.sink_target);
-  if (run.detached) release(run);
+  if (run.detached) runs_->free(run);
 }
 
 [[gnu::noinline]] bool& Completions::calling_back() {
@@ -194,15 +201,11 @@ void Completions::tell(OpRun& run, Status status) {
   return calling;
 }
 
-inline void Completions::call(const OpRun& run) {
-  run.sink_target.callback(run.arg, engine_.number(run), run.status.load(std::memory_order_relaxed), &run.info);
-}
-
 /// The next run whose callback is due; other sinks are notified in here, where no thread releases its request meanwhile.
 /// called: the one before it, whose callback has returned.
 inline OpRun* Completions::next_called(RunList& ready, unsigned* events, OpRun* called) {
   const Engine::Guard guard(engine_);
-  if (called != nullptr) release(*called);
+  if (called != nullptr) runs_->free(*called);
   while (OpRun* const run = ready.pop_front()) {
     ++*events;
     if (run->sink == SinkKind::callback) return run;
@@ -223,7 +226,7 @@ unsigned Completions::run_callbacks() {
   OpRun* run = nullptr;
   while ((run = next_called(ready, &events, run)) != nullptr) {
     const trace::Span span(trace::What::callback);
-    call(*run);
+    call(*runs_, *run);
   }
   calling = nested;
   return events;
@@ -231,7 +234,7 @@ unsigned Completions::run_callbacks() {
 
 Status Completions::tell_of(tw_request request, const Completion& completion) {
   const Engine::Guard guard(engine_);
-  OpRun* run = engine_.find(request);
+  OpRun* run = runs_->find(request);
   if (run == nullptr) return fail(TW_ERR_HANDLE, "this request is not alive: it was released");
   if (run->has_sink || run->detached)
     return fail(TW_ERR_INVALID,
@@ -239,7 +242,7 @@ Status Completions::tell_of(tw_request request, const Completion& completion) {
   name_sink(*run, completion);
   const Status status = run->status.load(std::memory_order_relaxed);
   if (status == TW_IN_PROGRESS) return TW_OK;
-  prepare_to_tell(*run, false);
+  if (!has_own_info(run->op->verb)) run->info = info_of(*run->op, false);
   tell(*run, status);
   return TW_OK;
 }
@@ -280,7 +283,7 @@ Status Completions::start(const OpDesc& op, const Completion& completion) {
   const Status status = kStarters[static_cast<size_t>(op.verb)](engine_, op, completion);
   if (status == TW_OK && by_calls(op)) finish_calls(*op.layout);  // before any notification
   if (entry != nullptr && status == TW_OK) {
-    if (completion.request != nullptr) *completion.request = engine_.number(*entry);
+    if (completion.request != nullptr) *completion.request = runs_->number(*entry);
     engine_.complete(*entry, TW_OK);
     return TW_IN_PROGRESS;
   }
@@ -323,7 +326,7 @@ size_t Completions::take_entries(tw_completion_queue& queue, tw_completion* entr
       queue.texts.emplace_back(std::exchange(run.text, nullptr));
       entries[taken].message = queue.texts.back()->c_str();
     }
-    release(run);
+    runs_->free(run);
   }
   while (queue.notifications && taken < count) {
     auto notification = std::make_unique<tw_notification>();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion sinks: what is notified of an operation's end, beside its request, as include/thalweg/completions.h and
-// callbacks promise. Completions, a part of each engine, delivers all of them; a run without one never comes here.
+// Where completions are delivered: to requests, and to what is notified of an operation's end beside them (sinks), as
+// include/thalweg/completions.h and callbacks promise. Completions, a part of each engine, delivers all of them, whatever ended the
+// operation: Engine::complete (deliver, or in few steps deliver_short), the frame of a sole receive (eager.cpp: deliver_in_progress),
+// or the call that started it (start). Only a caller that waits for a receive on its own stack has no run, and is told by
+// WaitedReceive::deliver.
 //
 // Everything here is under the engine's lock, but for the counter's numbers and a record's status, which any thread reads.
 #pragma once
@@ -13,6 +16,7 @@
 #include "base/platform/fork.hpp"
 #include "base/status.hpp"
 #include "protocols/operation.hpp"
+#include "protocols/run_pool.hpp"
 
 namespace thalweg::impl {
 
@@ -25,6 +29,22 @@ struct Completion {
   uint64_t value = 0;  // of SinkKind::done
 };
 inline Completion calls(tw_callback callback, void* arg) { return {nullptr, SinkKind::callback, {callback}, arg, 0}; }
+
+/// A receive on the stack of a caller that waits for it. While it is the only posted one, a whole message goes straight from
+/// its frame to the buffer (the short form of a receive). As soon as anything else could match, it becomes an OpRun.
+struct WaitedReceive {
+  std::byte* address = nullptr;
+  uint64_t length = 0, tag = 0, mask = 0;
+  tw_recv_info info{};
+  Status status = TW_IN_PROGRESS;
+  OpRun* run = nullptr;
+  bool done() const {
+    // acquire: pairs with Completions::deliver; what was received is visible
+    return (run == nullptr ? status : Status(run->status.load(std::memory_order_acquire))) != TW_IN_PROGRESS;
+  }
+  /// A message of so many bytes is in the buffer, or its beginning, and info is filled in.
+  void deliver(uint64_t message) { status = message <= length ? TW_OK : TW_ERR_TRUNCATED; }
+};
 
 /// Of one worker. Known to its engine, which takes itself out when it ends.
 struct CompletionSink {
@@ -65,14 +85,25 @@ inline void name_sink(OpRun& run, const Completion& completion) {
   if (completion.kind > SinkKind::callback) [[unlikely]]
     expect_one(completion.kind, completion.sink_target);
 }
+/// Who learns of the run's end: its sink, and the holder of its request, if it has one.
+inline void name_completion(OpRun& run, const Completion& completion) {
+  name_sink(run, completion);
+  run.detached = !keeps_run(completion.kind) && completion.request == nullptr;
+}
 /// That operation was refused, or the sink was notified.
 void end_expected(SinkKind kind, const SinkTarget& sink);
+/// The call that would have started the operation returns this status. No sink is told, but a record does not stay in progress.
+inline void note_refused(const Completion& completion, Status status) {
+  if (completion.kind == SinkKind::record) [[unlikely]]
+    __atomic_store_n(&completion.sink_target.record->status, status, __ATOMIC_RELEASE);
+}
 
-/// Delivers the completions of one engine. Of the engine it uses its lock, the runs (acquire, complete, discard, find), and the
-/// copier of a signal in device memory; the engine calls it where a run ends, and at the end of progress.
+/// Delivers the completions of one engine. Of the engine it uses its lock, the runs (acquire, complete, discard), and the copier of a
+/// signal in device memory; the engine calls it where a run ends, and at the end of progress.
 class Completions {
  public:
-  explicit Completions(Engine& engine) : engine_(engine) {}
+  /// runs: of this engine; null where there are none.
+  Completions(Engine& engine, RunPool* runs) : engine_(engine), runs_(runs) {}
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
@@ -96,25 +127,43 @@ class Completions {
   // --- for the engine
   /// Starts an operation whose sink is told even when it is complete at once: any but a callback. As Engine::start.
   Status start(const OpDesc& op, const Completion& completion);
-  /// Before its status is stored: fills in run.info. under_way: until now.
-  static void prepare_to_tell(OpRun& run, bool under_way);
-  /// The run has a sink, and its status is stored: tells it, or queues the run for run_callbacks().
-  void tell(OpRun& run, Status status);
-  /// The same of a callback.
-  inline void call_later(OpRun& run);
-  /// The same of a run that is in no list, within progress.
-  void call_in_progress(OpRun& run) { due() ? callbacks_.push_back(&run) : callbacks_.push_only(&run); }
+  /// The run is over, and in no list: its status is stored, and its sink is told, or the run queued for run_callbacks(). Freed where
+  /// nobody holds its request.
+  void deliver(OpRun& run, Status status);
+  /// The same where it has no sink (and a holder), or, called, a callback: in few steps. run.info is filled in.
+  [[gnu::always_inline]] void deliver_short(OpRun& run, Status status, bool called) {
+    run.status.store(status, std::memory_order_release);  // with the bytes and run.info
+    if (called) call_later(run);
+  }
+  /// The same within progress, which ends with callbacks.
+  [[gnu::always_inline]] void deliver_in_progress(OpRun& run, Status status) {
+    run.status.store(status, std::memory_order_release);  // with the bytes and run.info
+    if (run.sink == SinkKind::callback) due() ? callbacks_.push_back(&run) : callbacks_.push_only(&run);
+  }
+  /// The request has no holder any more: the run is freed, now or when its end was told.
+  void let_go(OpRun& run) {
+    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS || run.list == &callbacks_) {
+      run.detached = true;
+    } else {
+      runs_->free(run);
+    }
+  }
   bool due() const { return !callbacks_.empty(); }
-  bool is_due(const OpRun& run) const { return run.list == &callbacks_; }
   /// At the end of progress, outside the lock.
   unsigned run_callbacks();
-  /// The only callback that is due, out of the list; null: none is, or run_callbacks() must look.
-  OpRun* take_only() {
+  /// The same where there is no lock, and something is due: of a single callback in few steps.
+  [[gnu::always_inline]] unsigned run_callbacks_unlocked() {
     OpRun* const only = callbacks_.front();
     if (only == nullptr || only != callbacks_.back() || only->sink != SinkKind::callback) [[unlikely]]
-      return nullptr;
+      return run_callbacks();
     callbacks_.remove_only(only);
-    return only;
+    RunPool& runs = *runs_;
+    const pthread_t outer = runs.caller.load(std::memory_order_relaxed);
+    runs.caller.store(pthread_self(), std::memory_order_relaxed);
+    call(runs, *only);
+    runs.caller.store(outer, std::memory_order_relaxed);
+    runs.free(*only);
+    return 1;
   }
   /// The peer is about to be freed.
   void forget(const Peer& peer);
@@ -122,13 +171,17 @@ class Completions {
   void leave();
 
  private:
+  void tell(OpRun& run, Status status);
   void tell_now(OpRun& run, Status status);
-  void call(const OpRun& run);
+  inline void call_later(OpRun& run);
+  static void call(const RunPool& runs, const OpRun& run) {
+    run.sink_target.callback(run.arg, runs.number(run), run.status.load(std::memory_order_relaxed), &run.info);
+  }
   OpRun* next_called(RunList& ready, unsigned* events, OpRun* called);
-  void release(OpRun& run);
 
   RunList callbacks_;  // runs whose callback, or whose signal in device memory, is due
   Engine& engine_;
+  RunPool* const runs_;
   std::vector<tw_completion_queue*> queues_;
   std::vector<tw_counter*> counters_;
   tw_completion_queue* notified_ = nullptr;  // takes notifications of peers

@@ -81,7 +81,7 @@ FrameHandler frame_handler(uint8_t type) { return kFrameTable.handlers[type & kF
 
 constinit const Starter kStarters[static_cast<size_t>(Verb::count_)] = {
     start_send,       nullptr /* recv: Engine::post_receive */,
-    start_am,         nullptr /* am_recv: Engine::active_receive */,
+    start_am,         nullptr /* am_recv: active_receive */,
     start_bytes_send, start_bytes_receive,
     start_put,        start_get,
     start_atomic,     start_signal,

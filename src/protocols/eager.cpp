@@ -40,7 +40,7 @@ Status step_single(OpRun& run) {
   const OpDesc& op = *run.op;
   Peer& peer = *op.peer;
   bool sync = (op.flags & TW_OP_SYNC) != 0;
-  const uint64_t name = sync ? peer.engine->wire_op(run) : 0;
+  const uint64_t name = sync ? peer.engine->runs().wire_op(run) : 0;
   if (op.layout != nullptr) run.cursor.reset(op.address, op.layout, op.length);
   run.pipeline.position = run.pipeline.end = op.length;  // one piece, nothing left to queue
   run.then = complete_then;
@@ -57,7 +57,7 @@ Status step_single(OpRun& run) {
     trace_sent(peer, trace::What::sent, op.tag, op.length, at);
   run.cancelable = false;
   run.stage = 1;
-  if (sync) Engine::count_sent(op);
+  if (sync) count_sent(op);
   return sync ? TW_IN_PROGRESS : sent_all(run);
 }
 
@@ -90,11 +90,11 @@ void complete_then(Engine& engine, OpRun& run, Status status) { engine.complete(
 Status sent_all(OpRun& run) {
   const bool stream = run.op->verb == Verb::bytes_send;
   if (stream && run.op->length != 0) {
-    Engine::count_moved(*run.op, Way::frames);
+    count_moved(*run.op, Way::frames);
     run.op->peer->tally.stream_sends.add();
     run.op->peer->tally.stream_sent.add(run.op->length);
   } else if (!stream) {
-    Engine::count_sent(*run.op);
+    count_sent(*run.op);
   }
   if (run.pipeline.in_flight == 0) return TW_OK;
   run.pipeline.kind = Pipeline::out;
@@ -209,13 +209,13 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   message->sync_op = sync;
   message->arrived = length;
   if (length != 0) std::memcpy(message->payload(), body, length);
-  engine.matcher(header.flags).keep(*message);
+  engine.receives().matcher(header.flags).keep(*message);
 }
 
 /// A message in one frame for a receive into device memory, or one that waits for a stream.
 [[gnu::noinline]] void on_tagged_for_device(Engine& engine, Peer& peer, const FrameHeader& header, const std::byte* payload,
                                             uint64_t length, uint64_t sync, OpRun* run) {
-  if (!engine.free_to_match(peer, header.a, &run)) return;
+  if (!free_to_match(engine, peer, header.a, &run)) return;
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   run->info = info_of(peer, header, length);
   consumed_message(engine, peer, length);
@@ -223,30 +223,26 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   deliver(engine, *run, payload, length);
 }
 
-}  // namespace
-
-inline bool Engine::deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body) {
-  WaitedReceive* receive = waited_.load(std::memory_order_relaxed);
+/// Is this whole message for the receive that a thread waits for? Then it is delivered.
+inline bool deliver_waited(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes& body) {
+  WaitedReceive* const receive = engine.receives().waited();
   if (receive == nullptr || ((receive->tag ^ header.a) & receive->mask) != 0 ||
       (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
-  waited_.store(nullptr, std::memory_order_relaxed);
+  engine.receives().set_waited(nullptr);
   receive->info = info_of(peer, header, header.length);
-  consumed_message(*this, peer, header.length);
+  consumed_message(engine, peer, header.length);
   copy_body(receive->address, body.payload(), std::min<uint64_t>(header.length, receive->length));
-  receive->status = header.length <= receive->length ? TW_OK : TW_ERR_TRUNCATED;
+  receive->deliver(header.length);
   return true;
 }
-
-namespace {
 
 /// The bytes of a sole receive are there: it ends. Calls, if any, come last, so that the way of a short message saves no registers.
 [[gnu::always_inline]] inline void end_sole(Engine& engine, OpRun& run, Peer& peer, const FrameHeader& header,
                                             uint64_t length) {
   run.info = info_of(peer, header, length);
   run.cancelable = false;
-  run.status.store(TW_OK, std::memory_order_release);  // with the bytes and run.info
-  if (run.sink == SinkKind::callback) engine.completions().call_in_progress(run);
+  engine.completions().deliver_in_progress(run, TW_OK);
   consumed_message(engine, peer, length);
 }
 
@@ -257,26 +253,22 @@ namespace {
   end_sole(engine, run, peer, header, length);
 }
 
-}  // namespace
-
-/// What post_run() has made, and nothing has touched since, is in no list and of no peer.
-[[gnu::always_inline]] inline bool Engine::deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body) {
-  OpRun* const run = sole_.load(std::memory_order_relaxed);
+/// Is it for the only receive that is posted? What post_run() has made, and nothing has touched since, is in no list and of no peer.
+[[gnu::always_inline]] inline bool deliver_sole(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes& body) {
+  OpRun* const run = engine.receives().sole();
   if (run == nullptr || ((run->own.tag ^ header.a) & run->own.mask) != 0 || (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
   if (header.length > run->own.length || run->sink > SinkKind::callback || run->detached || run->extras) [[unlikely]]
     return false;  // it is matched like others
-  sole_.store(nullptr, std::memory_order_relaxed);
+  engine.receives().set_sole(nullptr);
   if (header.length == sizeof(uint64_t)) [[likely]] {
     std::memcpy(run->own.address, body.payload(), sizeof(uint64_t));
-    end_sole(*this, *run, peer, header, sizeof(uint64_t));
+    end_sole(engine, *run, peer, header, sizeof(uint64_t));
   } else {
-    deliver_sole_bytes(*this, *run, peer, header, body.payload());
+    deliver_sole_bytes(engine, *run, peer, header, body.payload());
   }
   return true;
 }
-
-namespace {
 
 [[gnu::always_inline]] inline void on_tagged_to_match(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   uint64_t length = header.length, sync = 0;
@@ -288,7 +280,7 @@ namespace {
   const std::byte* payload = body.payload(length);
   if (asks && !body.take(&sync)) [[unlikely]]
     return;
-  OpRun* run = engine.receives(header.flags).match(header.a, &peer);
+  OpRun* run = engine.receives().to_match(header.flags).match(header.a, &peer);
   if (trace::on()) [[unlikely]]
     trace_arrived(peer, run != nullptr, header.a, length);
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
@@ -302,17 +294,17 @@ namespace {
 }
 
 [[gnu::noinline]] void on_tagged_otherwise(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (!engine.deliver_waited(peer, header, body)) on_tagged_to_match(engine, peer, header, std::move(body));
+  if (!deliver_waited(engine, peer, header, body)) on_tagged_to_match(engine, peer, header, std::move(body));
 }
 
 }  // namespace
 
 void on_tagged(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
-  if (!engine.deliver_sole(peer, header, body)) on_tagged_otherwise(engine, peer, header, std::move(body));
+  if (!deliver_sole(engine, peer, header, body)) on_tagged_otherwise(engine, peer, header, std::move(body));
 }
 
 void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
-  OpRun* run = engine.answered(header.a, peer);
+  OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr) return;
   const bool waits = run->protocol == &kEagerSingle && run->stage == 1 && (run->op->flags & TW_OP_SYNC) != 0;
   if (!waits || run->pipeline.in_flight != 0) return engine.violation(peer, "a match for what does not wait for one");
@@ -321,11 +313,11 @@ void on_matched(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
 
 std::byte* tagged_destination(Engine& engine, Peer& peer, const FrameHeader& header) {
   if ((header.flags & kFrameSync) != 0 || peer.destination != nullptr) return nullptr;
-  OpRun* run = engine.receives(header.flags).peek(header.a, &peer);
+  OpRun* run = engine.receives().to_match(header.flags).peek(header.a, &peer);
   // on_frame does it.
   if (run == nullptr || run->op->layout != nullptr || needs_bounce_buffer(*run->op) || run->op->length < header.length)
     return nullptr;
-  engine.matcher(header.flags).withdraw(*run);
+  engine.receives().matcher(header.flags).withdraw(*run);
   if (trace::on()) [[unlikely]]
     trace_arrived(peer, true, header.a, header.length);
   run->cancelable = false;
@@ -408,8 +400,8 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
     return engine.violation(peer, "a bad first part of a message");
   }
   const size_t n = body.left();
-  OpRun* run = engine.receives(header.flags).match(header.a, &peer);
-  if (!engine.free_to_match(peer, header.a, &run)) return;
+  OpRun* run = engine.receives().to_match(header.flags).match(header.a, &peer);
+  if (!free_to_match(engine, peer, header.a, &run)) return;
   if (trace::on()) [[unlikely]]
     trace_arrived(peer, run != nullptr, header.a, first.length);
   peer.assembly.op = first.op;
@@ -431,7 +423,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   message->cost = cost;
   peer.assembly.kind = Assembly::Kind::message;
   peer.assembly.message = message;
-  engine.matcher(header.flags).keep(*message);
+  engine.receives().matcher(header.flags).keep(*message);
   feed(engine, peer, body.payload(), n);
 }
 
@@ -470,187 +462,7 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
   if (continues(peer, header)) feed(engine, peer, nullptr, header.length);
 }
 
-// ------------------------------------------------------------------------------------------------ receives
-
-[[gnu::cold]] bool Engine::take_unexpected(OpRun& run) {
-  Matcher& space = matcher(*run.op);
-  tw_message* message = space.find(run.op->tag, run.op->mask, run.op->peer);
-  if (message == nullptr) return false;
-  space.take_out(*message);
-  receive_unexpected(*this, run, *message);
-  return true;
-}
-
-[[gnu::always_inline]] inline Status Engine::place_receive(OpRun& run) {
-  const OpDesc& op = *run.op;
-  run.info = {};
-  if (matcher(op).unmatched() && take_unexpected(run)) [[unlikely]]
-    return TW_IN_PROGRESS;
-  run.cancelable = true;
-  if (op.peer != nullptr) bind(run, *op.peer);
-  receives();
-  matcher(op).post(run);
-  return TW_IN_PROGRESS;
-}
-
-inline OpRun* Engine::post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion* completion) {
-  OpRun* run = acquire_blank();
-  if (run == nullptr) [[unlikely]]
-    return nullptr;
-  // Field by field: copying a whole OpDesc that was just written would wait for its stores.
-  OpDesc& op = run->own;
-  op.verb = Verb::recv;
-  op.flags = 0;
-  op.peer = nullptr;
-  op.tag = tag;
-  op.mask = mask;
-  op.address = static_cast<std::byte*>(buffer);
-  op.length = length;
-  op.layout = op.remote_layout = nullptr;
-  if (completion != nullptr) {  // first: where the message is here, the run may be gone behind place_receive()
-    name_completion(*run, *completion);
-    hand_out(*run, *completion);
-  }
-  if (trace::on()) [[unlikely]]
-    trace_begin(*this, *run);
-  if (nothing_posted() && matcher().nothing_to_match()) [[likely]] {
-    run->info = {};
-    run->cancelable = true;
-    sole_.store(run, std::memory_order_relaxed);
-  } else {
-    place_receive(*run);
-  }
-  return run;
-}
-
-Status Engine::post_receive(const OpDesc& op, const Completion& completion) {
-  Guard guard(*this);
-  if (op.peer != nullptr && is_error(op.peer->state) && matcher(op).find(op.tag, op.mask, op.peer) == nullptr) {
-    return impl::fail(op.peer->state, "%s", op.peer->why.c_str());
-  }
-  OpRun* run = acquire(op, completion);
-  if (run == nullptr) [[unlikely]]
-    return TW_ERR_LIMIT;
-  hand_out(*run, completion);
-  return (op.flags & kOpDevice) != 0 ? post_device(*run) : place_receive(*run);
-}
-
-namespace {
-
-/// Frames that run nothing of a user's but a layout's functions, so a call that posts may handle them.
-bool quiet(const FrameHeader& header, const void*) {
-  switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
-    case Frame::tagged:
-    case Frame::tagged_first:
-    case Frame::tagged_rts:
-    case Frame::matched:
-    case Frame::cts:
-    case Frame::fin:
-    case Frame::credit:
-      return true;
-    case Frame::data:
-      return (header.flags & kFrameMore) == 0;  // of active messages, perhaps
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
-void Engine::take_frames() {
-  if (progressing_) return;
-  progressing_ = true;
-  constexpr unsigned kMost = 64;  // frames
-  for (auto& port : ports_) {
-    if (!port->quiet) port->take(kMost, quiet);
-  }
-  end_calm();
-  progressing_ = false;
-}
-
-/// The peer may have posted its send, and there may be no progress from here on: starts what can be started.
-Status Engine::post_device(OpRun& run) {
-  const InCall in_call(*this);
-  place_receive(run);
-  if (!run.posted) return TW_IN_PROGRESS;
-  const bool large = worth_hiding(run.op->length, options_.hidden_from), offered = make_offer(*this, run);
-  if (large && offered) await_rts(*offered_to(run));
-  if (large) take_frames();
-  return TW_IN_PROGRESS;
-}
-
-void Engine::start_devices() { devices_->start(); }
-
-bool Engine::withdraw_offers(Peer& peer, uint64_t tag, OpRun** run) {
-  while (*run != nullptr && (*run)->offer != 0 && !end_offer(*this, **run)) {
-    if ((*run)->peer == &peer) {
-      violation(peer, "a message that comes before the claim of its receive");
-      return false;
-    }
-    *run = receives().match(tag, &peer);
-  }
-  return true;
-}
-
-Peer* Engine::only_peer() const {
-  Peer* only = nullptr;
-  for (Peer* peer : peers_) {
-    if (peer->link == nullptr) continue;
-    if (only != nullptr) return nullptr;
-    only = peer;
-  }
-  return only;
-}
-
-Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request) {
-  Guard guard(*this);
-  OpRun* run = post_run(buffer, length, tag, mask);
-  if (run == nullptr) [[unlikely]]
-    return TW_ERR_LIMIT;
-  *request = number(*run);
-  return TW_IN_PROGRESS;
-}
-
-Status Engine::post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion& completion) {
-  Guard guard(*this);
-  return post_run(buffer, length, tag, mask, &completion) != nullptr ? TW_IN_PROGRESS : TW_ERR_LIMIT;
-}
-
-void Engine::post_wait(WaitedReceive& receive) {
-  Guard guard(*this);
-  if (trace::on() || options_.multi_threaded || !matcher().nothing_to_match() || !nothing_posted()) return post_waited(receive);
-  waited_.store(&receive, std::memory_order_relaxed);
-}
-
-void Engine::post_waited(WaitedReceive& receive) {
-  receive.run = post_run(receive.address, receive.length, receive.tag, receive.mask);
-  if (receive.run == nullptr) receive.status = TW_ERR_LIMIT;
-}
-
-[[gnu::noinline]] void Engine::post_sole() {
-  const auto take = [](auto& place) {
-    const auto was = place.load(std::memory_order_relaxed);
-    place.store(nullptr, std::memory_order_relaxed);
-    return was;
-  };
-  if (WaitedReceive* const waited = take(waited_)) post_waited(*waited);
-  if (OpRun* const sole = take(sole_)) matcher().post(*sole);
-}
-
-Status Engine::end_wait(WaitedReceive& receive) {
-  OpRun* run = receive.run;
-  if (run == nullptr) {
-    // A limit has set the text itself.
-    if (receive.status == TW_ERR_TRUNCATED) set_last_error(truncated_text(receive.info.length, receive.length));
-    return receive.status;
-  }
-  const Status status = run->status.load(std::memory_order_acquire);
-  receive.info = run->info;
-  if (is_error(status)) set_last_error(text_of(*run));
-  Guard guard(*this);
-  end(*run);
-  return status;
-}
+// --- one that was not matched when it came
 
 void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
   Peer* peer = message.peer;
@@ -684,30 +496,5 @@ void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
   }
   Matcher::destroy(&message);
 }
-
-Status Engine::probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message) {
-  Guard guard(*this);
-  tw_message* found = matcher().find(tag, mask, source);
-  if (found == nullptr) return TW_ERR_NO_MATCH;
-  if (info != nullptr) *info = found->info;
-  if (message == nullptr) return TW_OK;
-  matcher().take_out(*found);
-  matcher().hold(*found);
-  *message = found;
-  return TW_OK;
-}
-
-Status Engine::receive_message(tw_message* message, const OpDesc& op, const Completion& completion) {
-  Guard guard(*this);
-  OpRun* run = acquire(op, completion);
-  if (run == nullptr) return TW_ERR_LIMIT;
-  hand_out(*run, completion);
-  matcher().unhold(*message);
-  const InCall in_call(*this);
-  receive_unexpected(*this, *run, *message);
-  return TW_IN_PROGRESS;
-}
-
-Engine* Engine::engine_of(tw_message* message) { return message->engine; }
 
 }  // namespace thalweg::impl

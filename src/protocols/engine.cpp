@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's life cycle of runs, posting and progress. Peers' lives are in engine_peers.cpp, what ports call in
-// engine_sink.cpp.
+// engine_sink.cpp; what waits for room is sent by the Pusher.
 //
 // A run is in at most one queue (run.list) and in at most one peer's `waiting` list (run.peer). Whatever ends it calls
 // complete(), which takes it out of both. Its sink, if it has one, is told by Completions: callbacks at the end of progress(),
@@ -30,9 +30,6 @@ namespace thalweg::impl {
 namespace {
 constexpr unsigned kBudget = 64;  // frames per port and progress
 constexpr unsigned kCalm = 32;    // calls of progress between two that look everywhere
-/// Bytes of one stream before it is another's turn: few changes between buffers keep their pages in the processor's tables.
-/// Fragments by reference and pieces of direct copies are a turn each.
-constexpr uint64_t kTurn = 1u << 20;
 }  // namespace
 
 Peer::Peer() = default;
@@ -41,18 +38,17 @@ Peer::~Peer() = default;
 Engine::Engine(const EngineOptions& options)
     : options_(options),
       runs_(RunPool::take(this)),
-      matchers_{std::make_unique<Matcher>(options.first.receive), std::make_unique<Matcher>(options.first.receive)},
       active_(new ActiveTable()),
-      completions_(*this) {
+      pusher_(*this),
+      receives_(*this, options.first.receive),
+      completions_(*this, runs_) {
   if (runs_ != nullptr && options.first.generation != 0) runs_->start_at(options.first.generation);
 }
 
 Engine::~Engine() {
-  receives();
+  receives_.to_match();
   while (!peers_.empty()) remove(*peers_.back());
-  for (const auto& matcher : matchers_) {
-    while (OpRun* run = matcher->any_posted()) complete(*run, TW_ERR_CLOSED, "the worker was destroyed");
-  }
+  receives_.end_all(TW_ERR_CLOSED, "the worker was destroyed");
   if (devices_ != nullptr) devices_->close();
   devices_.reset();
   completions_.run_callbacks();
@@ -126,6 +122,8 @@ DeviceQueues& Engine::devices() {
   return *devices_;
 }
 
+void Engine::start_devices() { devices_->start(); }
+
 bool Engine::work_over(OpRun& run) {
   --run.work;
   if (!run.ended) return goes_on(run);
@@ -139,7 +137,7 @@ bool Engine::work_over(OpRun& run) {
 void Engine::unlink(OpRun& run) {
   if (run.posted) [[unlikely]] {
     if (run.offer != 0) end_offer(*this, run);
-    if (run.posted) matcher(*run.op).withdraw(run);
+    if (run.posted) receives_.matcher(*run.op).withdraw(run);
   } else if (run.list != nullptr) {
     run.list->remove(&run);
   }
@@ -158,7 +156,7 @@ void Engine::unlink(OpRun& run) {
     }
     run.peer = nullptr;
   }
-  end_pipeline(run);
+  incoming.end(run);
   run.cancelable = false;
 }
 
@@ -188,16 +186,9 @@ Status Engine::settle_calls(OpRun& run, Status status) {
   if (run.holding != nullptr) --std::exchange(run.holding, nullptr)->users;
   if (run.extras && by_calls(run.own)) [[unlikely]]
     status = settle_calls(run, status);
-  if (run.sink != SinkKind::none) Completions::prepare_to_tell(run, true);
   if (run.traced) [[unlikely]]
     trace_end(*this, run, status);
-  // release: a test with acquire sees the received bytes and run.info
-  run.status.store(status, std::memory_order_release);
-  if (run.sink != SinkKind::none) {
-    completions_.tell(run, status);
-  } else if (run.detached) {
-    release_run(run);
-  }
+  completions_.deliver(run, status);
 }
 
 void Engine::complete(OpRun& run, Status status, const std::string& text) {
@@ -208,9 +199,8 @@ void Engine::complete(OpRun& run, Status status, const std::string& text) {
   complete(run, status);
 }
 
-std::string Engine::truncated_text(uint64_t message, uint64_t buffer) {
-  return "message of " + std::to_string(message) + " bytes for a buffer of " + std::to_string(buffer) +
-         " bytes: post a larger one, or probe for the length first";
+void Engine::complete_truncated(OpRun& run) {
+  complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
 }
 
 void Engine::discard(OpRun& run, Status status) {
@@ -220,7 +210,7 @@ void Engine::discard(OpRun& run, Status status) {
   if (run.counted != Counted::no) count_out(run);
   if (run.peer != nullptr) run.peer->waiting.remove(&run);
   end_expected(run.sink, run.sink_target);
-  release_run(run);
+  runs_->free(run);
 }
 
 Status Engine::launch(const OpDesc& op, const Completion& completion, const Protocol& protocol) {
@@ -237,7 +227,7 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
   run->protocol = &protocol;
   run->cancelable = true;
   bind(*run, peer);
-  uint64_t name = number(*run);
+  uint64_t name = runs_->number(*run);
   Status status = may_step ? run->protocol->step(*run) : TW_AGAIN;
   if (status == TW_AGAIN) peer.tally.retries.add();
   if (status == TW_AGAIN && (!no_wait || run->stage != 0)) {
@@ -249,7 +239,7 @@ Status Engine::launch(const OpDesc& op, const Completion& completion, const Prot
       doom(peer, TW_ERR_NO_MEMORY, "no memory for the rest of an active message");
     }
     queue.push_back(run);
-    wants_push(peer);
+    pusher_.wants(peer);
     status = TW_IN_PROGRESS;
   } else if (status != TW_IN_PROGRESS) {
     discard(*run, status);
@@ -291,7 +281,7 @@ Status Engine::start(const OpDesc& op, const Completion& completion) {
 [[gnu::noinline]] unsigned Engine::progress_waiting() {
   unsigned events = 0;
   if (devices_ != nullptr && !devices_->idle()) events += devices_->poll();
-  if (busy_ != nullptr) events += push_all();
+  if (!pusher_.idle()) events += pusher_.push();
   if (!doomed_.empty()) [[unlikely]]
     close_doomed();
   return events;
@@ -309,23 +299,9 @@ inline unsigned Engine::turn(unsigned looks) {
   }
   if (!doomed_.empty()) [[unlikely]]
     close_doomed();  // what waits for a device or a stream ends with its peer, before anything reads the link
-  if (devices_ != nullptr || busy_ != nullptr) events += progress_waiting();
+  if (devices_ != nullptr || !pusher_.idle()) events += progress_waiting();
   progressing_ = false;
   return events;
-}
-
-/// Completions::run_callbacks() where there is no lock and something is due: of a single one in few steps.
-inline unsigned Engine::run_callback() {
-  OpRun* const only = completions_.take_only();
-  if (only == nullptr) [[unlikely]]
-    return completions_.run_callbacks();
-  RunPool& runs = *runs_;
-  const pthread_t outer = runs.caller.load(std::memory_order_relaxed);
-  runs.caller.store(pthread_self(), std::memory_order_relaxed);
-  only->sink_target.callback(only->arg, runs.number(*only), only->status.load(std::memory_order_relaxed), &only->info);
-  runs.caller.store(outer, std::memory_order_relaxed);
-  runs.free(*only);
-  return 1;
 }
 
 unsigned Engine::progress_all(unsigned looks) {
@@ -333,8 +309,8 @@ unsigned Engine::progress_all(unsigned looks) {
     return progress_locked();
   if (progressing_) return 0;  // from a handler of active messages
   const unsigned events = turn(looks);
-  calm_ = busy_ == nullptr ? calm_turns_ : 0;  // first: callbacks may end it
-  return completions_.due() ? events + run_callback() : events;
+  calm_ = pusher_.idle() ? calm_turns_ : 0;  // first: callbacks may end it
+  return completions_.due() ? events + completions_.run_callbacks_unlocked() : events;
 }
 
 [[gnu::noinline]] unsigned Engine::progress_locked() {
@@ -353,118 +329,11 @@ bool Engine::may_progress() {
   return !progressing_ && !Completions::calling_back() && !RunPool::calls_back();
 }
 
-unsigned Engine::push_all() {
-  unsigned events = 0;
-  Peer* peer = busy_;
-  busy_ = nullptr;
-  while (peer != nullptr) {
-    Peer* next = peer->next_busy;
-    peer->busy = false;
-    peer->next_busy = nullptr;
-    events += push(*peer);
-    peer = next;
-  }
-  return events;
-}
-
-unsigned Engine::push(Peer& peer) {
-  if (peer.link == nullptr || peer.doomed) return 0;
-  unsigned events = 0;
-  bool room = true;
-  if (waits_for_header(peer)) answer_for_header(*this, peer);
-  while (room && peer.link != nullptr && !peer.control.empty()) {
-    const ControlFrame& frame = peer.control.front();
-    Status status = peer.link->port->send(*peer.link, frame.header, frame.body);
-    room = status == TW_OK;
-    if (room) {
-      peer.control.pop();
-      ++events;
-    }
-  }
-  if (room) {
-    events += push_queue(peer, peer.ordered);
-    events += push_queue(peer, peer.bytes);
-    const bool queue_first = std::exchange(peer.queue_first, !peer.queue_first);  // where there is room for one of them
-    if (queue_first) events += push_one_sided(*this, peer);
-    events += push_queue(peer, peer.answers);
-    if (!queue_first) events += push_one_sided(*this, peer);
-    events += push_pipelines(peer);
-  } else {
-    events += push_one_sided(*this, peer, false);
-  }
-  events += push_windows(peer);
-  if (peer.link == nullptr) return events;
-  if (!peer.windows.empty() || !peer.control.empty() || !peer.ordered.empty() || !peer.pipelines.empty() ||
-      !peer.bytes.empty() || !peer.one_sided.queue.empty() || !peer.answers.empty() || notices_wait(peer) ||
-      waits_for_header(peer)) {
-    wants_push(peer);
-  }
-  return events;
-}
-
-unsigned Engine::push_queue(Peer& peer, RunList& queue) {
-  unsigned events = 0;
-  while (OpRun* run = queue.front()) {
-    if (peer.link == nullptr || peer.doomed) break;
-    Status status = run->protocol->step(*run);
-    if (status == TW_AGAIN) {
-      peer.tally.retries.add();
-      break;
-    }
-    ++events;
-    if (status == TW_IN_PROGRESS) {
-      if (run->list == &queue) queue.remove(run);
-    } else {
-      complete(*run, status);
-    }
-  }
-  return events;
-}
-
-unsigned Engine::push_pipelines(Peer& peer) {
-  unsigned events = 0;
-  OpRun* first = nullptr;  // one turn each: stop when the first one of those that stay comes again
-  while (OpRun* run = peer.pipelines.front()) {
-    if (run == first || peer.link == nullptr || peer.doomed) break;
-    const uint64_t before = run->pipeline.position, turn = before / kTurn;
-    Status status = pipeline_turn(*this, peer, *run);
-    if (status == TW_AGAIN) {
-      peer.tally.retries.add();
-      break;
-    }
-    ++events;
-    if (status != TW_IN_PROGRESS) continue;
-    const Pipeline& pipeline = run->pipeline;
-    if (pipeline.kind == Pipeline::out && pipeline.in_flight == 0 && pipeline.position != before &&
-        pipeline.position / kTurn == turn) {
-      continue;
-    }
-    peer.pipelines.remove(run);
-    peer.pipelines.push_back(run);
-    if (first == nullptr) first = run;
-  }
-  return events;
-}
-
-unsigned Engine::push_windows(Peer& peer) {
-  unsigned events = 0;
-  OpRun* first = nullptr;  // of those that stay
-  while (OpRun* run = peer.windows.front()) {
-    if (run == first || peer.link == nullptr || peer.doomed) break;
-    ++events;
-    if (pipeline_turn(*this, peer, *run) != TW_IN_PROGRESS) continue;
-    peer.windows.remove(run);
-    peer.windows.push_back(run);
-    if (first == nullptr) first = run;
-  }
-  return events;
-}
-
 Status Engine::arm() {
   Guard guard(*this);
   look_everywhere();
   if (completions_.due() || !doomed_.empty()) return TW_ERR_BUSY;
-  if (busy_ != nullptr && push_all() != 0) return TW_ERR_BUSY;
+  if (!pusher_.idle() && pusher_.push() != 0) return TW_ERR_BUSY;
   if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread
   for (auto& port : ports_) {
     Status status = port->arm();
@@ -482,19 +351,19 @@ void Engine::send_control(Peer& peer, FrameHeader header, const void* body) {
   frame.header = header;
   if (header.length > 0) __builtin_memcpy(frame.body, body, header.length);
   peer.control.push(frame);
-  wants_push(peer);
+  pusher_.wants(peer);
 }
 
 // ------------------------------------------------------------------------------------------------ requests
 
 Status Engine::cancel(tw_request request) {
   Guard guard(*this);
-  OpRun* run = find(request);
+  OpRun* run = runs_->find(request);
   if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released");
   if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS || !run->cancelable) {
     return impl::fail(TW_ERR_BUSY, "too late to cancel: matched, announced or complete already");
   }
-  if (run == sole_.load(std::memory_order_relaxed)) receives();
+  if (run == receives_.sole()) receives_.to_match();
   if (run->offer != 0 && !end_offer(*this, *run)) return impl::fail(TW_ERR_BUSY, "too late to cancel: a peer has matched it");
   if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, TW_ERR_CANCELED);
   complete(*run, TW_ERR_CANCELED);
@@ -514,6 +383,10 @@ Status Engine::info(tw_request request, tw_recv_info* out) {
   if (run->status.load(std::memory_order_acquire) == TW_IN_PROGRESS) return TW_IN_PROGRESS;
   *out = run->info;
   return TW_OK;
+}
+
+const char* Engine::text_of(const OpRun& run) {
+  return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
 }
 
 const char* Engine::message(tw_request request) {
@@ -548,7 +421,7 @@ Status Engine::release(tw_request request) {
     return impl::fail(TW_ERR_HANDLE,
                       "this request was released already, or is released by its callback or its completion queue");
   }
-  engine->end(*run);
+  engine->completions_.let_go(*run);
   return TW_OK;
 }
 

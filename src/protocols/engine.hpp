@@ -5,6 +5,9 @@
 // (transports/). Call path of its arrival: tw_worker_progress -> Port::progress -> Engine::on_frame -> on_tagged -> Matcher ->
 // complete.
 //
+// Parts with a class of their own: Receives (posted receives, unexpected messages), Completions (where every completion is delivered),
+// RunPool (requests by number, runs by their names on the wire), Pusher (what waits for room), ActiveTable, DeviceQueues.
+//
 // Threads. Single: one thread at a time, no lock. Multi: every public call takes the engine's lock by itself (the static
 // ones that take a request number too, where they must); test() and info() never do. Callbacks of requests run at the end of
 // progress() outside the lock; handlers of active messages run inside it and may post (the lock is recursive).
@@ -24,6 +27,8 @@
 #include "protocols/engine_lock.hpp"
 #include "protocols/operation.hpp"
 #include "protocols/peer.hpp"
+#include "protocols/pusher.hpp"
+#include "protocols/receives.hpp"
 #include "protocols/run_pool.hpp"
 #include "protocols/wire.hpp"
 #include "routes/device_messages.hpp"
@@ -35,7 +40,6 @@ namespace thalweg::impl {
 class Registry;
 struct CostTable;
 class DeviceTable;
-class Matcher;
 class ActiveTable;
 class DeviceQueues;
 
@@ -77,18 +81,19 @@ struct EngineOptions {
   void (*lost)(void* owner, Peer& peer, Status why) = nullptr;  // after the peer's runs were ended; once per peer
 };
 
-/// A receive on the stack of a caller that waits for it. While it is the only posted one, a whole message goes straight from
-/// its frame to the buffer (the short form of a receive). As soon as anything else could match, it becomes an OpRun.
-struct WaitedReceive {
-  std::byte* address = nullptr;
-  uint64_t length = 0, tag = 0, mask = 0;
-  tw_recv_info info{};
-  Status status = TW_IN_PROGRESS;
-  OpRun* run = nullptr;
-  bool done() const {
-    // acquire: pairs with complete(); what was received is visible
-    return (run == nullptr ? status : Status(run->status.load(std::memory_order_acquire))) != TW_IN_PROGRESS;
+/// Payload that data frames are still to bring, of all peers.
+class Incoming {
+ public:
+  uint64_t bytes() const { return bytes_; }
+  void expect(uint64_t bytes) { bytes_ += bytes; }
+  /// The run's phase is over, or never began.
+  void end(OpRun& run) {
+    if (run.pipeline.kind == Pipeline::in) bytes_ -= run.pipeline.end - run.pipeline.begin;
+    run.pipeline.kind = Pipeline::none;
   }
+
+ private:
+  uint64_t bytes_ = 0;
 };
 
 class Engine final : public Sink {
@@ -130,35 +135,9 @@ class Engine final : public Sink {
   Status start(const OpDesc& op,
                const Completion& completion);  // send, am, bytes_send, bytes_recv, put, get, atomic, signal, flush
   Status post_receive(const OpDesc& op, const Completion& completion);  // tagged; op.peer: only from it
-  /// The short form of a contiguous receive into host memory, from any source. request must not be null.
-  Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, tw_request* request);
-  /// The same with a sink, with or without a request.
-  Status post_short(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion& completion);
-  /// The same for a blocking caller: progress() until receive.done(), then end_wait(), which returns its status.
-  void post_wait(WaitedReceive& receive);
-  Status end_wait(WaitedReceive& receive);
-  /// on_tagged's first question: is this whole message for the receive that a thread waits for? Then it is delivered.
-  bool deliver_waited(Peer& peer, const FrameHeader& header, PeerBytes& body);
-  /// ... and the second: is it for the only receive that is posted?
-  bool deliver_sole(Peer& peer, const FrameHeader& header, PeerBytes& body);
-  static const char* text_of(const OpRun& run) {
-    return run.text != nullptr ? run.text->c_str() : status_text(run.status.load(std::memory_order_relaxed));
-  }
   /// The short form of a contiguous send without options: TW_OK when it was sent, TW_AGAIN: use start().
   Status try_send(Peer& peer, const void* buffer, size_t length, uint64_t tag, uint64_t immediate, uint8_t flags = 0);
-  /// TW_OK with info (and the message taken out when asked), or TW_ERR_NO_MATCH.
-  Status probe(uint64_t tag, uint64_t mask, const Peer* source, tw_recv_info* info, tw_message** message);
-  Status receive_message(tw_message* message, const OpDesc& op, const Completion& completion);  // ends the message
   Status cancel(tw_request request);
-  /// tw_request_before (stream_waits.cpp).
-  Status before(tw_request request, const void* stream);
-
-  // --- active messages
-  Status set_handler(uint16_t id, tw_am_handler handler, void* arg);
-  Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion);  // ends the descriptor
-  Status active_release(tw_am_data* data);
-  static Engine* engine_of(tw_am_data* data);
-  static Engine* engine_of(tw_message* message);
 
   // --- progress
   /// looks: as Port::looks, where one port alone is in use and no other thread may wait for the lock.
@@ -177,12 +156,12 @@ class Engine final : public Sink {
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 
-  /// Where completions are delivered, beside requests.
   Completions& completions() { return completions_; }
 
   // --- requests, by number, any engine
   static Status test(tw_request request) { return RunPool::test(request); }
   static Status info(tw_request request, tw_recv_info* out);
+  static const char* text_of(const OpRun& run);    // why it failed
   static const char* message(tw_request request);  // valid until release
   static Status release(tw_request request);
   /// TW_OK: it had succeeded and is released now, with one look-up. TW_IN_PROGRESS: take the long way (test, release).
@@ -215,12 +194,11 @@ class Engine final : public Sink {
       return complete_here(run, TW_OK);
     complete_truncated(run);
   }
-  [[gnu::cold]] static std::string truncated_text(uint64_t message, uint64_t buffer);
   /// Gives a run back that never started, or was over at once: no completion is seen. status: for the timeline.
   void discard(OpRun& run, Status status = TW_OK);
   /// Hands out the request number; `done` runs are handed out too. Returns TW_IN_PROGRESS.
   Status hand_out(OpRun& run, const Completion& completion) {
-    if (completion.request != nullptr) *completion.request = number(run);
+    if (completion.request != nullptr) *completion.request = runs_->number(run);
     return TW_IN_PROGRESS;
   }
   /// Acquires a run for op, gives it `protocol`, and steps it now or queues it in peer.ordered behind what waits there.
@@ -229,22 +207,6 @@ class Engine final : public Sink {
   /// A small frame (body <= ControlFrame::kBody) that never waits behind payload. Cannot fail: queued while there is no
   /// room.
   void send_control(Peer& peer, FrameHeader header, const void* body);
-  uint64_t number(const OpRun& run) const { return runs_->number(run); }  // the request number; never on the wire
-  OpRun* find(uint64_t number) { return runs_->find(number); }
-  /// The same, where it is still under way with this peer.
-  OpRun* find(uint64_t number, const Peer& peer) { return under_way(runs_->find(number), peer); }
-  /// The run's name on the wire, drawn when a frame first carries it.
-  uint64_t wire_op(OpRun& run) { return runs_->wire_op(run); }
-  /// The run that `peer` answers: null if this op was never sent to it, or the run has ended.
-  OpRun* answered(uint64_t op, const Peer& peer) { return under_way(runs_->named(op), peer); }
-  /// The peer has something queued: progress pushes.
-  void wants_push(Peer& peer) {
-    if (peer.busy) return;
-    peer.busy = true;
-    peer.next_busy = busy_;
-    busy_ = &peer;
-    end_calm();
-  }
   /// The next progress looks at its ports.
   void end_calm() {
     if (calm_ != 0) calm_ = 0;  // never stored to where there is a lock: nothing_new() does not take it
@@ -255,25 +217,18 @@ class Engine final : public Sink {
   [[gnu::cold]] void doom(Peer& peer, Status status, const std::string& why);
   Registry& registry() { return *options_.registry; }
   const EngineOptions& options() const { return options_; }
-  void forbid_imports() { options_.imports = false; }
-  void forbid_persistent() { options_.persistent = {}; }
-  /// Where a message with these flags of its frame is matched: users' messages and those of groups never meet.
-  Matcher& matcher(uint8_t frame_flags = 0) { return *matchers_[frame_flags / kFrameGroup & 1]; }
-  Matcher& matcher(const OpDesc& op) { return *matchers_[op.flags / kOpGroup & 1]; }
-  /// To match or to post users' receives: the waited or the sole one is among the posted ones from here on.
-  Matcher& receives(uint8_t frame_flags = 0) {
-    if (!nothing_posted()) [[unlikely]]
-      post_sole();
-    return matcher(frame_flags);
+  /// Its operations are waited for by kernels and queues: no import for a single one, and no persistent kernel, whose copies a waiting
+  /// kernel may leave no room for.
+  void serve_kernels() {
+    options_.imports = false;
+    options_.persistent = {};
   }
+  Receives& receives() { return receives_; }
+  const Receives& receives() const { return receives_; }
+  Pusher& pusher() { return pusher_; }
   ActiveTable& active() { return *active_; }
-  /// The same for a receive that was just taken out of matching for a message of this peer: where it is offered to a peer
-  /// (offers.hpp), it is withdrawn there, or the next one is taken (null: none). False: a violation.
-  bool free_to_match(Peer& peer, uint64_t tag, OpRun** run) {
-    return *run == nullptr || (*run)->offer == 0 || withdraw_offers(peer, tag, run);
-  }
-  /// The only peer with a link, or null.
-  Peer* only_peer() const;
+  /// Handles frames that run nothing of a user's, as a call that posts may; none within progress.
+  void take_frames();
   /// Within a call that posts: there may be no progress for a while after it, here or at the peer.
   bool in_call() const { return in_call_; }
   class InCall;
@@ -285,78 +240,25 @@ class Engine final : public Sink {
   /// it.
   static bool goes_on(const OpRun& run) { return run.peer == nullptr || !run.peer->doomed; }
   RunPool& runs() { return *runs_; }
-  /// Payload that data frames are still to bring, of all peers.
-  uint64_t incoming() const { return incoming_; }
-  void expect(uint64_t bytes) { incoming_ += bytes; }
-  void end_pipeline(OpRun& run) {
-    if (run.pipeline.kind == Pipeline::in) incoming_ -= run.pipeline.end - run.pipeline.begin;
-    run.pipeline.kind = Pipeline::none;
-  }
-  /// The operation's payload has moved by this way. Parts are not counted: the operation that they belong to is.
-  static void count_moved(const OpDesc& op, Way way) {
-    if ((op.flags & kOpPart) == 0 && op.length != 0) op.peer->tally.moved.count(way, op.length);
-  }
-  /// The same of an eager message, of which one without bytes counts, too.
-  static void count_sent(const OpDesc& op) {
-    if ((op.flags & kOpPart) == 0 && (op.length != 0 || op.verb == Verb::send))
-      op.peer->tally.moved.count(Way::eager, op.length);
-  }
-  /// By the endpoints that it has now.
-  Moved::Count moved(Way way) const;
-  uint64_t named() const;
-  /// Receives that wait for a message, and messages that wait for a receive. Any thread.
-  struct Held {
-    uint64_t posted = 0, unexpected = 0;
-  };
-  Held held() const;
+  const RunPool& runs() const { return *runs_; }
+  Incoming incoming;
   uint64_t granted = 0;  // of unexpected_budget, to all peers
   uint64_t headers = 0;  // ... of that, for long headers of active messages
 
  private:
-  OpRun* post_run(void* buffer, size_t length, uint64_t tag, uint64_t mask, const Completion* completion = nullptr);
-  static void name_completion(OpRun& run, const Completion& completion) {
-    name_sink(run, completion);
-    run.detached = !keeps_run(completion.kind) && completion.request == nullptr;
-  }
-  bool nothing_posted() const {
-    return waited_.load(std::memory_order_relaxed) == nullptr && sole_.load(std::memory_order_relaxed) == nullptr;
-  }
-  void post_waited(WaitedReceive& receive);
-  void post_sole();
   unsigned progress_locked();
   unsigned progress_ports();
   unsigned progress_waiting();
   unsigned turn(unsigned looks);
-  unsigned run_callback();
-  /// ... at all of them.
+  /// The next progress looks at all ports.
   void look_everywhere() {
     lone_ = nullptr;
     calm_turns_ = 0;
     end_calm();
   }
-  static OpRun* under_way(OpRun* run, const Peer& peer) {
-    const bool is = run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS;
-    return is ? run : nullptr;
-  }
-  unsigned push(Peer& peer);
-  unsigned push_queue(Peer& peer, RunList& queue);
-  unsigned push_pipelines(Peer& peer);
-  unsigned push_windows(Peer& peer);
-  unsigned push_all();
   void close_doomed();
   void end_runs(Peer& peer, Status status, const std::string& why);
-  /// The request has no holder any more.
-  void end(OpRun& run) {
-    if (run.status.load(std::memory_order_relaxed) == TW_IN_PROGRESS || completions_.is_due(run)) {
-      run.detached = true;
-    } else {
-      release_run(run);
-    }
-  }
-  void release_run(OpRun& run) { runs_->free(run); }
-  [[gnu::cold]] void complete_truncated(OpRun& run) {
-    complete(run, TW_ERR_TRUNCATED, truncated_text(run.info.length, run.op->length));
-  }
+  [[gnu::cold]] void complete_truncated(OpRun& run);
   /// complete(), for where a call is worth saving.
   [[gnu::always_inline]] void complete_here(OpRun& run, Status status) {
     // In no list, and either a request that only its holder can test, or a receive whose callback is due.
@@ -366,28 +268,21 @@ class Engine final : public Sink {
       return complete_any(run, status);
     run.cancelable = false;
     run.pipeline.kind = Pipeline::none;
-    run.status.store(status, std::memory_order_release);  // with the bytes and run.info
-    if (called) completions_.call_later(run);
+    completions_.deliver_short(run, status, called);
   }
   void complete_any(OpRun& run, Status status);  // whatever holds it
   static Status settle_calls(OpRun& run, Status status);
   void unlink(OpRun& run);
-  Status place_receive(OpRun& run);
-  bool take_unexpected(OpRun& run);
-  Status post_device(OpRun& run);
-  void take_frames();
   void start_devices();
-  [[gnu::cold]] bool withdraw_offers(Peer& peer, uint64_t tag, OpRun** run);
 
   EngineOptions options_;
   EngineLock lock_;
   std::vector<std::unique_ptr<Port>> ports_;
   std::vector<Peer*> peers_;
   RunPool* runs_ = nullptr;
-  std::unique_ptr<Matcher> matchers_[2];  // of users, of groups
   std::unique_ptr<ActiveTable> active_;
   std::unique_ptr<DeviceQueues> devices_;
-  Peer* busy_ = nullptr;
+  Pusher pusher_;
   std::vector<std::pair<Peer*, Status>> doomed_;
   bool progressing_ = false;
   bool in_call_ = false;
@@ -395,11 +290,7 @@ class Engine final : public Sink {
   // So many calls of progress may ask nothing_new(), from the next one on and behind each that looks everywhere. Not 0 only with
   // lone_, without a lock and without devices, while no peer is busy and no callback is due.
   unsigned calm_ = 0, calm_turns_ = 0;
-  // Both relaxed: written by the progress owner, read by held() in any thread.
-  std::atomic<WaitedReceive*> waited_{nullptr};
-  std::atomic<OpRun*> sole_{
-      nullptr};  // a short receive that was posted while nothing was to match: not in the matcher, until receives()
-  uint64_t incoming_ = 0;
+  Receives receives_;
   Completions completions_;
 };
 
@@ -438,6 +329,16 @@ inline OpRun* Engine::acquire_blank() {
   run->pipeline.kind = Pipeline::none;
   run->pipeline.in_flight = 0;
   return run;
+}
+
+inline Matcher& Receives::matcher(uint8_t frame_flags) { return *matchers_[frame_flags / kFrameGroup & 1]; }
+
+inline void Pusher::wants(Peer& peer) {
+  if (peer.busy) return;
+  peer.busy = true;
+  peer.next_busy = busy_;
+  busy_ = &peer;
+  engine_.end_calm();
 }
 
 inline void Completions::call_later(OpRun& run) {

@@ -8,7 +8,6 @@
 #include "protocols/bytes.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/flow.hpp"
-#include "protocols/match.hpp"
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/operation_routes.hpp"
@@ -41,29 +40,7 @@ void Engine::attach(Peer& peer, Link& link) {
   link.wide = costs_of(peer).wide != 0;
   open_credit(*this, peer);
   if (options_.traffic != nullptr) options_.traffic->connected(peer.tally, link.port->name(), link.peer);
-  wants_push(peer);
-}
-
-Moved::Count Engine::moved(Way way) const {
-  Moved::Count sum;
-  for (const Peer* peer : peers_) sum += peer->tally.moved.of(way);
-  return sum;
-}
-
-uint64_t Engine::named() const {
-  uint64_t sum = 0;
-  for (const Peer* peer : peers_) sum += peer->tally.moved.named();
-  return sum;
-}
-
-Engine::Held Engine::held() const {
-  Held held;
-  for (const auto& matcher : matchers_) {
-    held.posted += matcher->posted_count();
-    held.unexpected += matcher->unmatched_count();
-  }
-  held.posted += (waited_.load(std::memory_order_relaxed) != nullptr) + (sole_.load(std::memory_order_relaxed) != nullptr);
-  return held;
+  pusher_.wants(peer);
 }
 
 bool Engine::idle(const Peer& peer) const {
@@ -91,7 +68,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
     complete(*run, status, why);
   }
   peer.bounces.reset();
-  for (const auto& matcher : matchers_) matcher->lose(peer);
+  receives_.lose(peer);
   active_->lose(peer);
   if (first && options_.lost != nullptr) options_.lost(options_.owner, peer, status);
 }
@@ -122,15 +99,10 @@ void Engine::close(Peer& peer, bool graceful) {
 void Engine::remove(Peer& peer) {
   Guard guard(*this);
   if (!is_error(peer.state)) fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");
-  for (const auto& matcher : matchers_) matcher->orphan(peer);
+  receives_.orphan(peer);
   active_->orphan(peer);
   completions_.forget(peer);
-  if (peer.busy) {
-    Peer** at = &busy_;
-    while (*at != nullptr && *at != &peer) at = &(*at)->next_busy;
-    if (*at != nullptr) *at = peer.next_busy;
-    peer.busy = false;
-  }
+  pusher_.forget(peer);
   std::erase_if(doomed_, [&peer](const auto& doomed) { return doomed.first == &peer; });
   peer.doomed = false;
   std::erase(peers_, &peer);

@@ -56,7 +56,7 @@ void Engine::on_landed(Link& link, const FrameHeader& header) {
 void Engine::on_sent(Link& link, void* token, Status status) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->link != &link) return;  // closed by us: its runs were ended with it
-  if (OpRun* run = find(reinterpret_cast<uint64_t>(token)); run != nullptr) piece_sent(*this, *run, status);
+  if (OpRun* run = runs_->find(reinterpret_cast<uint64_t>(token)); run != nullptr) piece_sent(*this, *run, status);
 }
 
 void Engine::on_lost(Link& link, Status status, const char* why) {
@@ -80,13 +80,48 @@ void Engine::on_lost(Link& link, Status status, const char* why) {
 void Engine::on_import(Link& link, uint64_t) {
   Peer* peer = static_cast<Peer*>(link.user);
   if (peer == nullptr || peer->link != &link) return;
-  if (!peer->one_sided.queue.empty()) wants_push(*peer);
+  if (!peer->one_sided.queue.empty()) pusher_.wants(*peer);
   settle_bounces(*this, *peer);
   RunList asking;  // what waits for another import joins the list again
   while (OpRun* run = peer->importing.pop_front()) asking.push_back(run);
   while (OpRun* run = asking.pop_front()) {
     if (goes_on(*run)) run->then(*this, *run, TW_OK);
   }
+}
+
+// ------------------------------------------------------------------------------------------------ within calls that post
+
+namespace {
+
+/// Frames that run nothing of a user's but a layout's functions, so a call that posts may handle them.
+bool quiet(const FrameHeader& header, const void*) {
+  switch (static_cast<Frame>(header.type & kFrameTypeMask)) {
+    case Frame::tagged:
+    case Frame::tagged_first:
+    case Frame::tagged_rts:
+    case Frame::matched:
+    case Frame::cts:
+    case Frame::fin:
+    case Frame::credit:
+      return true;
+    case Frame::data:
+      return (header.flags & kFrameMore) == 0;  // of active messages, perhaps
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Engine::take_frames() {
+  if (progressing_) return;
+  progressing_ = true;
+  constexpr unsigned kMost = 64;  // frames
+  for (auto& port : ports_) {
+    if (!port->quiet) port->take(kMost, quiet);
+  }
+  end_calm();
+  progressing_ = false;
 }
 
 }  // namespace thalweg::impl

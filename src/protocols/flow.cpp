@@ -100,7 +100,7 @@ void wait_for_room(Engine& engine, Peer& peer) {
     if (other->header.granted && now - other->header.since > most)
       engine.doom(*other, TW_ERR_PEER_LOST, "the peer was granted memory for a header, and does not send it while others wait");
   }
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ void on_credit(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes)
   }
   credit += static_cast<int64_t>(header.a);
   peer.rts_credit += static_cast<int64_t>(header.b);
-  if (!peer.ordered.empty() || !peer.bytes.empty()) engine.wants_push(peer);
+  if (!peer.ordered.empty() || !peer.bytes.empty()) engine.pusher().wants(peer);
 }
 
 }  // namespace thalweg::impl

@@ -25,7 +25,7 @@ void child_ended(Engine& engine, OpRun& child, Status status) {
   if (child.stage != kForWorker) return;
   uint64_t number = 0;
   std::memcpy(&number, child.state, sizeof number);
-  OpRun* run = engine.find(number);
+  OpRun* run = engine.runs().find(number);
   if (run == nullptr || run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS) return;
   Parent parent;
   std::memcpy(&parent, run->state, sizeof parent);
@@ -66,7 +66,7 @@ Status step(OpRun& run) {
     return settle(*peer.engine, run, TW_OK);  // what waited before it moved without frames: no answer is needed
   }
   run.fin = answered;
-  const FrameHeader header = make_header(Frame::flush, 0, peer.engine->wire_op(run), 0);
+  const FrameHeader header = make_header(Frame::flush, 0, peer.engine->runs().wire_op(run), 0);
   if (Status s = peer.link->port->send(*peer.link, header, nullptr); s != TW_OK) {
     if (is_error(s)) child_ended(*peer.engine, run, s);  // the link is lost, and that was not reported yet
     return s;
@@ -97,7 +97,7 @@ Status launch_child(Engine& engine, Peer& peer, uint64_t parent) {
   engine.bind(*run, peer);
   if (parent == 0) count_in(*run, Counted::fence);
   peer.one_sided.queue.push_back(run);
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
   return TW_OK;
 }
 
@@ -116,7 +116,7 @@ Status flush_worker(Engine& engine, const OpDesc& op, const Completion& completi
   const Parent parent{missing, TW_OK};
   std::memcpy(run->state, &parent, sizeof parent);
   run->protocol = &kFlushFrames;
-  const uint64_t number = engine.number(*run);
+  const uint64_t number = engine.runs().number(*run);
   if (completion.request != nullptr) *completion.request = number;
   for (Peer* peer : engine.peers()) {
     if (!to_flush(*peer)) continue;

@@ -16,7 +16,7 @@ constexpr uint64_t kWindow = 16;  // fragments requested and not answered, per g
 
 void arrived(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
-  if (status == TW_OK) engine.count_moved(*run.op, of_device(*run.op->remote) ? Way::staging : Way::frames);
+  if (status == TW_OK) count_moved(*run.op, of_device(*run.op->remote) ? Way::staging : Way::frames);
   engine.complete(run, status);
 }
 
@@ -36,7 +36,7 @@ Status ask(Peer& peer, OpRun& run) {
     wire = encode_part(*op.remote_layout, run.moved, &length, &skip, body + sizeof(GetBody));
     offset = op.remote_offset;
   }
-  const GetBody fields{peer.engine->wire_op(run), length, run.moved, skip};
+  const GetBody fields{peer.engine->runs().wire_op(run), length, run.moved, skip};
   std::memcpy(body, &fields, sizeof fields);
   const size_t size = sizeof fields + wire;
   const Status s = peer.link->port->send(*peer.link, make_header(Frame::get, size, op.remote->key.rkey, offset), body);

@@ -34,7 +34,7 @@ Status copy_out(const OpDesc& op) {
 
 Status get_mapped(const OpDesc& op) {
   const Status status = copy_out(op);
-  if (status == TW_OK) op.peer->engine->count_moved(op, Way::mapped);
+  if (status == TW_OK) count_moved(op, Way::mapped);
   return status;
 }
 

@@ -58,6 +58,17 @@ DeviceMessage between_devices(const Engine& engine, const Peer& peer, const OpDe
 
 void forget(Offers& offers, unsigned entry) { offers.entries[entry] = Offers::Entry{}; }
 
+/// The only peer with a link, or null.
+Peer* only_peer(const Engine& engine) {
+  Peer* only = nullptr;
+  for (Peer* peer : engine.peers()) {
+    if (peer->link == nullptr) continue;
+    if (only != nullptr) return nullptr;
+    only = peer;
+  }
+  return only;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ the receiver
@@ -65,20 +76,20 @@ void forget(Offers& offers, unsigned entry) { offers.entries[entry] = Offers::En
 bool make_offer(Engine& engine, OpRun& run) {
   const OpDesc& op = *run.op;
   const bool shared = op.layout == nullptr && (op.flags & kOpGroup) == 0 && info_of(op).exportable != ExportForm::none;
-  Peer* const peer = op.peer != nullptr ? op.peer : engine.only_peer();
+  Peer* const peer = op.peer != nullptr ? op.peer : only_peer(engine);
   if (!shared || peer == nullptr || !pushes_unasked(between_devices(engine, *peer, op))) return false;
   Offers* const offers = offers_of(*peer);
   if (offers == nullptr) return false;
   unsigned entry = 0;
   while (entry < kOffers && offers->entries[entry].run != nullptr) ++entry;
-  if (entry == kOffers || !engine.matcher().earlier_are_offered(run, *peer, offers->posted)) return false;
+  if (entry == kOffers || !engine.receives().matcher().earlier_are_offered(run, *peer, offers->posted)) return false;
   uint64_t segment = 0, offset = 0;
   if (engine.registry().name_device_memory(info_of(op), reinterpret_cast<uint64_t>(op.address), op.length, &segment, &offset) !=
       TW_OK) {
     return false;
   }
   OfferTable& table = *offers->tables.mine;
-  write(table.offers[entry], run, segment, offset, engine.wire_op(run), peer->link->port->taken(*peer->link));
+  write(table.offers[entry], run, segment, offset, engine.runs().wire_op(run), peer->link->port->taken(*peer->link));
   offers->entries[entry] = {&run, ++offers->number, false};
   ++offers->posted;
   offered_to(run) = peer;
@@ -103,10 +114,21 @@ bool end_offer(Engine& engine, OpRun& run) {
     engine.violation(peer, "a state that no offer of a receive has");
   }
   entry.claimed = true;
-  if (run.posted) engine.matcher().withdraw(run);
+  if (run.posted) engine.receives().matcher().withdraw(run);
   run.cancelable = false;
   engine.bind(run, peer);
   return false;
+}
+
+bool withdraw_offers(Engine& engine, Peer& peer, uint64_t tag, OpRun** run) {
+  while (*run != nullptr && (*run)->offer != 0 && !end_offer(engine, **run)) {
+    if ((*run)->peer == &peer) {
+      engine.violation(peer, "a message that comes before the claim of its receive");
+      return false;
+    }
+    *run = engine.receives().to_match().match(tag, &peer);
+  }
+  return true;
 }
 
 void end_offers(Engine& engine, Peer& peer) {
@@ -133,8 +155,9 @@ OpRun* take_claimed(Engine& engine, Peer& peer, const FrameHeader& header, uint6
     return refuse("a claim of a receive that takes another message");
   }
   if (!entry.claimed) {
-    if (engine.receives().peek(header.a, &peer) != &run) return refuse("a claim of a receive that is not the first one");
-    engine.matcher().withdraw(run);
+    if (engine.receives().to_match().peek(header.a, &peer) != &run)
+      return refuse("a claim of a receive that is not the first one");
+    engine.receives().matcher().withdraw(run);
     --offers->posted;
     run.offer = 0;
   }

@@ -43,6 +43,12 @@ inline Peer*& offered_to(OpRun& run) { return *reinterpret_cast<Peer**>(run.stat
 bool make_offer(Engine& engine, OpRun& run);
 /// True: it was not claimed, and cannot be any more. False: it is matched, out of matching and bound to that peer.
 bool end_offer(Engine& engine, OpRun& run);
+[[gnu::cold]] bool withdraw_offers(Engine& engine, Peer& peer, uint64_t tag, OpRun** run);
+/// Of a receive that was just taken out of matching for a message of this peer: where it is offered to a peer, it is withdrawn there, or
+/// the next one is taken (null: none). False: a violation.
+inline bool free_to_match(Engine& engine, Peer& peer, uint64_t tag, OpRun** run) {
+  return *run == nullptr || (*run)->offer == 0 || withdraw_offers(engine, peer, tag, run);
+}
 /// The link is about to end: receives that were claimed end with it, the others stay posted.
 void end_offers(Engine& engine, Peer& peer);
 /// Takes the receive that this RTS, of a message of `length` bytes, has claimed out of matching. Null: a violation.

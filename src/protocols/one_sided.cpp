@@ -274,7 +274,7 @@ void to_front(OpRun& run) {
     queue.push_front(one);
   }
   if (begun != nullptr) queue.push_front(begun);
-  peer.engine->wants_push(peer);
+  peer.engine->pusher().wants(peer);
 }
 
 /// What waits may outlive its caller's handles: a region may be released behind a put.
@@ -328,7 +328,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   // A get looks at its region once more when the last answer has come.
   if (op.blocks != nullptr || op.verb == Verb::get) hold_regions(*run);
   engine.bind(*run, peer);
-  const uint64_t name = engine.number(*run);
+  const uint64_t name = engine.runs().number(*run);
   const Status status = may_step ? protocol.step(*run) : TW_AGAIN;
   if (status == TW_AGAIN) {
     if (no_wait && run->stage == 0 && run->moved == 0) {
@@ -341,7 +341,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
       to_front(*run);
     } else {
       peer.one_sided.queue.push_back(run);
-      engine.wants_push(peer);
+      engine.pusher().wants(peer);
     }
   } else if (status != TW_IN_PROGRESS) {
     discard_one_sided(engine, *run);

@@ -56,12 +56,12 @@ void over(Engine& engine, OpRun& run, Status status) {
   const OpDesc& op = *run.op;
   if (run.list != nullptr) run.list->remove(&run);
   if (run.stage == kRelaying && run.staging != nullptr) run.staging->end();
-  if (status == TW_OK) engine.count_moved(op, run.stage == kRelaying ? Way::staging : is_put(op) ? Way::push : Way::pull);
+  if (status == TW_OK) count_moved(op, run.stage == kRelaying ? Way::staging : is_put(op) ? Way::push : Way::pull);
   const bool own = run.stage == kMoving || relay_of(run).named || (op.flags & TW_OP_AFTER_ALL) != 0;
   const bool signals = tells(op) && own;
   run.stage = kSignal;
   count_out(run);
-  engine.end_pipeline(run);
+  engine.incoming.end(run);
   if (status == TW_OK && signals) {
     status = signal_behind_devices(run);
     if (status == TW_AGAIN) return to_front(run);
@@ -162,7 +162,7 @@ Status take_turns(Engine& engine, OpRun& run, Stage stage) {
   relay_of(run) = Relay{0, false, false, TW_OK};
   run.pipeline.kind = Pipeline::relay;
   (stage == kMoving ? run.peer->windows : run.peer->pipelines).push_back(&run);
-  engine.wants_push(*run.peer);
+  engine.pusher().wants(*run.peer);
   return TW_IN_PROGRESS;
 }
 
@@ -215,7 +215,7 @@ void piece_applied(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) relay_of(run).failed = status;
   if (run.list != nullptr) return;
   run.peer->pipelines.push_back(&run);
-  engine.wants_push(*run.peer);
+  engine.pusher().wants(*run.peer);
 }
 
 Status start_relay(Engine& engine, OpRun& run) {
@@ -240,7 +240,7 @@ void part_over(void* arg, tw_request, tw_status status, const tw_recv_info*) {
   if (run->peer == nullptr || run->pipeline.kind != Pipeline::relay) return;
   if (is_error(status)) relay_of(*run).failed = status;
   run->peer->pipelines.push_back(run);
-  engine.wants_push(*run->peer);
+  engine.pusher().wants(*run->peer);
 }
 
 /// Bytes at `host` to or from the target, as an operation on host memory. TW_OK, TW_IN_PROGRESS (the relay takes no turns
@@ -263,7 +263,7 @@ Status start_part(Engine& engine, OpRun& run, const std::byte* host, uint64_t po
       op.flags |= TW_OP_REMOTE;  // to the target each part is a put, and the signal vouches for the last one only
     }
   }
-  const Completion completion = calls(part_over, reinterpret_cast<void*>(engine.number(run)));
+  const Completion completion = calls(part_over, reinterpret_cast<void*>(engine.runs().number(run)));
   Status status = TW_OK;
   if (of_device(*op.remote)) {
     status = launch_one_sided(engine, op, completion, is_put(op) ? kPutFrames : kGetFrames);

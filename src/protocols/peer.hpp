@@ -151,4 +151,13 @@ struct Peer {
   Peer& operator=(const Peer&) = delete;
 };
 
+/// The operation's payload has moved by this way. Parts are not counted: the operation that they belong to is.
+inline void count_moved(const OpDesc& op, Way way) {
+  if ((op.flags & kOpPart) == 0 && op.length != 0) op.peer->tally.moved.count(way, op.length);
+}
+/// The same of an eager message, of which one without bytes counts, too.
+inline void count_sent(const OpDesc& op) {
+  if ((op.flags & kOpPart) == 0 && (op.length != 0 || op.verb == Verb::send)) op.peer->tally.moved.count(Way::eager, op.length);
+}
+
 }  // namespace thalweg::impl

@@ -33,7 +33,7 @@ constexpr uint64_t kBeyondCaches = 4u << 20;
 void finish(Engine& engine, OpRun& run, Status status) {
   if (run.list != nullptr) run.list->remove(&run);
   if (run.staging != nullptr) run.staging->end();
-  engine.end_pipeline(run);
+  engine.incoming.end(run);
   run.then(engine, run, status);
 }
 
@@ -61,11 +61,11 @@ void begin(Engine& engine, OpRun& run, Pipeline::Kind kind, uint64_t offset, uin
 void queue_turns(Engine& engine, Peer& peer, OpRun& run) {
   if (run.list != nullptr) run.list->remove(&run);
   peer.pipelines.push_back(&run);
-  engine.wants_push(peer);
+  engine.pusher().wants(peer);
 }
 
 /// The token for on_sent(): the run's number, because the run may have ended by then and its slot be another one's.
-void* token_of(const Peer& peer, const OpRun& run) { return reinterpret_cast<void*>(peer.engine->number(run)); }
+void* token_of(const Peer& peer, const OpRun& run) { return reinterpret_cast<void*>(peer.engine->runs().number(run)); }
 
 Status send_reference(Peer& peer, OpRun& run, FrameHeader header, const Piece& piece) {
   iovec pieces[2];
@@ -306,7 +306,7 @@ void pipeline_out(Engine& engine, Peer& peer, OpRun& run, uint64_t dest_op, uint
 
 void pipeline_in(Engine& engine, Peer&, OpRun& run, uint64_t offset, uint64_t length, Then then) {
   begin(engine, run, Pipeline::in, offset, length, then);
-  engine.expect(length);
+  engine.incoming.expect(length);
   if (length == 0) finish(engine, run, TW_OK);
 }
 
@@ -332,7 +332,7 @@ Status pipeline_turn(Engine& engine, Peer& peer, OpRun& run) {
 }
 
 OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t length) {
-  OpRun* run = engine.answered(header.a, peer);
+  OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr || run->pipeline.kind != Pipeline::in) return nullptr;  // ended meanwhile: not an error
   const Pipeline& pipeline = run->pipeline;
   const uint64_t asked = run->protocol == &kGetFrames ? run->moved : pipeline.end;
@@ -345,7 +345,7 @@ OpRun* data_target(Engine& engine, Peer& peer, const FrameHeader& header, uint64
 
 void store_data(Engine& engine, OpRun& run, uint64_t position, const std::byte* bytes, size_t length) {
   if (!run.pipeline.contiguous) return unpack(run.cursor, bytes, length);
-  if (engine.incoming() >= kBeyondCaches) return streaming_copy(run.op->address + position, bytes, length);
+  if (engine.incoming.bytes() >= kBeyondCaches) return streaming_copy(run.op->address + position, bytes, length);
   std::memcpy(run.op->address + position, bytes, length);
 }
 
@@ -403,7 +403,7 @@ void piece_sent(Engine& engine, OpRun& run, Status status) {
   --run.pipeline.in_flight;
   if (is_error(status)) return;  // the loss of the link follows and ends the run
   if (run.peer == nullptr) return;
-  if (run.list != nullptr) return engine.wants_push(*run.peer);
+  if (run.list != nullptr) return engine.pusher().wants(*run.peer);
   if (run.pipeline.position != run.pipeline.end) return queue_turns(engine, *run.peer, run);
   if (run.pipeline.in_flight == 0) finish(engine, run, TW_OK);
 }

@@ -42,7 +42,7 @@ void acknowledged(Engine& engine, OpRun& run, Status status) {
 /// One fragment. TW_OK (sent), TW_AGAIN, or an error.
 Status send_fragment(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  const uint64_t number = asks(run) ? peer.engine->wire_op(run) : 0;
+  const uint64_t number = asks(run) ? peer.engine->runs().wire_op(run) : 0;
   const uint64_t left = op.length - run.moved;
   uint8_t flags = run.moved == 0 ? kFrameFirst : 0;
   Piece piece;
@@ -105,7 +105,7 @@ Status step(OpRun& run) {
     if (Status s = send_fragment(peer, run); s != TW_OK) return s;
     if (run.moved < op.length) return TW_AGAIN;
     note_frames(peer, run);
-    peer.engine->count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
+    count_moved(op, of_device(*op.remote) ? Way::staging : Way::frames);
     run.stage = tells(op) ? kSignal : kSent;
     run.pipeline.position = run.pipeline.end;
   }

@@ -39,7 +39,7 @@ Status copy_in(const OpDesc& op) {
 Status put_mapped(const OpDesc& op) {
   const Status status = copy_in(op);
   if (status != TW_OK) return status;
-  op.peer->engine->count_moved(op, Way::mapped);
+  count_moved(op, Way::mapped);
   return TW_OK;
 }
 

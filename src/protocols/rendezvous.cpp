@@ -62,7 +62,7 @@ Status send_claiming_rts(Peer& peer, FrameHeader* frame, const std::byte* body, 
 
 size_t describe_rts(Engine& engine, Peer& peer, OpRun& run, FrameHeader* frame, std::byte* body) {
   const OpDesc& op = *run.op;
-  RtsBody rts{engine.wire_op(run), op.length, 0, 0, 0};
+  RtsBody rts{engine.runs().wire_op(run), op.length, 0, 0, 0};
   DeviceBody device{};
   size_t used = sizeof rts;
   if ((op.flags & (kOpDevice | kOpLate)) == 0) {
@@ -160,7 +160,7 @@ const Protocol kRendezvousSend = {"rendezvous", Verb::send, step_send, nullptr};
 void on_cts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
   CtsBody cts;
   if (!body.take(&cts)) return engine.violation(peer, "a short cts frame");
-  OpRun* run = engine.answered(header.a, peer);
+  OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr) return;
   bool sends = (run->op->verb == Verb::send || run->op->verb == Verb::am) && run->stage == kRtsSent && run->fin != nullptr;
   if (!sends || run->pipeline.kind != Pipeline::none || cts.length == 0 || cts.offset > run->op->length ||
@@ -208,7 +208,7 @@ namespace {
 void send_cts(Engine& engine, Peer& peer, OpRun& run, uint64_t rts_op, uint64_t offset, uint64_t length, const CtsBody& where,
               uint8_t flags) {
   CtsBody cts = where;
-  cts.op = engine.wire_op(run);
+  cts.op = engine.runs().wire_op(run);
   cts.offset = offset;
   cts.length = length;
   engine.send_control(peer, make_header(Frame::cts, sizeof cts, rts_op, 0, flags), &cts);
@@ -358,9 +358,9 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   ReceivedRts rts;
   if (!take_rts(header, body, &rts)) return engine.violation(peer, "a short RTS, or one of more bytes than a buffer can have");
   const bool claims = header.id != 0;
-  OpRun* run =
-      claims ? take_claimed(engine, peer, header, rts.rts.length) : engine.receives(header.flags).match(header.a, &peer);
-  if (claims ? run == nullptr : !engine.free_to_match(peer, header.a, &run)) return;
+  OpRun* run = claims ? take_claimed(engine, peer, header, rts.rts.length)
+                      : engine.receives().to_match(header.flags).match(header.a, &peer);
+  if (claims ? run == nullptr : !free_to_match(engine, peer, header.a, &run)) return;
   if (trace::on()) [[unlikely]]
     trace_arrived(peer, run != nullptr, header.a, rts.rts.length);
   if (run != nullptr) {
@@ -377,13 +377,13 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   message->peer = &peer;
   message->info = {peer.endpoint, header.a, header.b, rts.rts.length};
   message->rts = rts;
-  engine.matcher(header.flags).keep(*message);
+  engine.receives().matcher(header.flags).keep(*message);
 }
 
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   Status status = static_cast<Status>(static_cast<int64_t>(header.b));
   if ((header.flags & kFrameMore) != 0) return cut_short(engine, peer, header.a, status);
-  OpRun* run = engine.answered(header.a, peer);
+  OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr) return;
   if ((header.flags & kFrameLast) != 0) {
     const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;

@@ -112,7 +112,7 @@ struct PushBody {
 static_assert(sizeof(PushBody) <= ControlFrame::kBody);
 
 void send_push(Engine& engine, Peer& peer, OpRun& run, PushBody& body, size_t layout) {
-  body.cts.op = engine.wire_op(run);
+  body.cts.op = engine.runs().wire_op(run);
   body.cts.length = wanted(run);
   run.stage = kAsked;
   const size_t size = offsetof(PushBody, layout) + layout;

@@ -69,6 +69,7 @@ class RunPool {
   /// Does this thread run a callback of one of these engines?
   static bool calls_back();
 
+  /// The request number; never on the wire.
   uint64_t number(const OpRun& run) const {
     return base_ | (uint64_t{run.slot} << kGenerationBits) | (run.generation.load(std::memory_order_relaxed) & kGenerationMask);
   }
@@ -82,7 +83,9 @@ class RunPool {
     OpRun* run = slot(static_cast<uint32_t>(number >> kGenerationBits) & ((1u << kSlotBits) - 1));
     return run != nullptr && same_life(*run, number) ? run : nullptr;
   }
-  /// The run's name on the wire.
+  /// The same, where it is still under way with this peer.
+  OpRun* find(uint64_t number, const Peer& peer) const { return under_way(find(number), peer); }
+  /// The run's name on the wire, drawn when a frame first carries it.
   uint64_t wire_op(OpRun& run) {
     const uint32_t generation = run.generation.load(std::memory_order_relaxed);
     if (run.wire_op == 0 || run.wire_generation != generation) {
@@ -98,6 +101,8 @@ class RunPool {
                     run->wire_generation == run->generation.load(std::memory_order_relaxed);
     return is ? run : nullptr;
   }
+  /// The run that `peer` answers: null if this op was never sent to it, or the run has ended.
+  OpRun* answered(uint64_t op, const Peer& peer) const { return under_way(named(op), peer); }
   /// The pool that a number names; null: there was never one.
   static RunPool* of(uint64_t number) {
     return pools_[number >> (kSlotBits + kGenerationBits)].load(std::memory_order_acquire);
@@ -128,6 +133,10 @@ class RunPool {
     if (index >= kChunk * kChunks) return nullptr;
     OpRun* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
     return chunk == nullptr ? nullptr : chunk + index % kChunk;
+  }
+  static OpRun* under_way(OpRun* run, const Peer& peer) {
+    const bool is = run != nullptr && run->peer == &peer && run->status.load(std::memory_order_relaxed) == TW_IN_PROGRESS;
+    return is ? run : nullptr;
   }
   static bool same_life(const OpRun& run, uint64_t number) {
     uint32_t generation = static_cast<uint32_t>(number) & kGenerationMask;

@@ -12,7 +12,7 @@ Status step_frames(OpRun& run) {
   Peer& peer = *run.peer;
   if (peer.link == nullptr) return TW_AGAIN;
   const bool acknowledge = (run.op->flags & TW_OP_REMOTE) != 0;
-  const uint64_t number = acknowledge ? peer.engine->wire_op(run) : 0;
+  const uint64_t number = acknowledge ? peer.engine->runs().wire_op(run) : 0;
   const uint8_t covers = (run.op->flags & TW_OP_AFTER_ALL) != 0 ? kFrameCoversAll : 0;
   run.fin = on_confirmed;
   if (Status s = send_signal(peer, *run.op, covers, acknowledge ? &number : nullptr); s != TW_OK) return s;

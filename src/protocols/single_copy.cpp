@@ -73,7 +73,7 @@ Status copy_by_kernel(const OpDesc& op, KernelCopy direction) {
     link.port->leave_peer(link);
     if (s != TW_OK) return s;
   } while (done < op.length);
-  op.peer->engine->count_moved(op, Way::kernel);
+  count_moved(op, Way::kernel);
   return TW_OK;
 }
 

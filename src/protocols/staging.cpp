@@ -179,7 +179,7 @@ void Staging::copied(Engine& engine, void* token, Status status) {
   if (self.over_) self.give_memory(chunk);
   if (!engine.work_over(run)) return;
   if (out) {
-    if (run.peer != nullptr) engine.wants_push(*run.peer);
+    if (run.peer != nullptr) engine.pusher().wants(*run.peer);
   } else if (run.work == 0 && self.then_ != nullptr) {
     self.then_(engine, run, self.status_);
   }

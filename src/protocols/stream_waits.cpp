@@ -118,19 +118,19 @@ Status find_stream(Device*& device, const void* native, std::unique_ptr<Queue>* 
 
 }  // namespace
 
-Status Engine::before(tw_request request, const void* native) {
-  const Guard guard(*this);
-  OpRun* run = find(request);
-  if (run == nullptr) return impl::fail(TW_ERR_HANDLE, "this request is not alive: it was released, or its worker is gone");
+Status hold_stream(Engine& engine, tw_request request, const void* native) {
+  const Engine::Guard guard(engine);
+  OpRun* run = engine.runs().find(request);
+  if (run == nullptr) return fail(TW_ERR_HANDLE, "this request is not alive: it was released, or its worker is gone");
   Device* device = (run->own.flags & kOpDevice) != 0 ? run->own.device : nullptr;
   std::unique_ptr<Queue> stream;
   if (Status s = find_stream(device, native, &stream); is_error(s)) return s;
   if (stream->capture_state() != CaptureState::none) {
-    return impl::fail(TW_ERR_UNSUPPORTED, "the stream is being captured: a request is of one time, a graph is replayed");
+    return fail(TW_ERR_UNSUPPORTED, "the stream is being captured: a request is of one time, a graph is replayed");
   }
   if (run->status.load(std::memory_order_relaxed) != TW_IN_PROGRESS) return TW_OK;
   run->extras = true;  // it ends the long way
-  return devices().stream_waits().hold(*device, *stream, &run->stream_wait);
+  return engine.devices().stream_waits().hold(*device, *stream, &run->stream_wait);
 }
 
 }  // namespace thalweg::impl

@@ -16,6 +16,7 @@
 namespace thalweg::impl {
 
 class DeviceQueues;
+class Engine;
 
 struct StreamWait {
   ~StreamWait();  // releases it
@@ -48,5 +49,8 @@ class StreamWaits {
   const uint64_t first_;  // initial generation of a wait
   std::vector<std::unique_ptr<StreamWait>> stream_waits_;
 };
+
+/// tw_request_before: later work of this stream waits for the request's end. Takes the engine's lock.
+Status hold_stream(Engine& engine, tw_request request, const void* native);
 
 }  // namespace thalweg::impl

@@ -29,7 +29,7 @@ void trace_begin(const Engine& engine, OpRun& run) {
   trace::Event event;
   event.what = static_cast<trace::What>(op.verb);
   event.phase = trace::Phase::begins;
-  event.id = engine.number(run);
+  event.id = engine.runs().number(run);
   event.bytes = op.length;
   event.tag = op.tag;
   if (op.peer != nullptr) event.peer = op.peer->identity.worker;
@@ -42,7 +42,7 @@ void trace_end(const Engine& engine, const OpRun& run, Status status) {
   trace::Event event;
   event.what = static_cast<trace::What>(run.op->verb);
   event.phase = trace::Phase::ends;
-  event.id = engine.number(run);
+  event.id = engine.runs().number(run);
   event.status = static_cast<int16_t>(status);
   trace::record_now(event);
 }

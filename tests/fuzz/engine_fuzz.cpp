@@ -68,12 +68,12 @@ class World {
       engine_->attach(*peer, link);
     }
     engine_->progress();
-    for (uint16_t id = 1; id < 3; ++id) engine_->set_handler(id, handler, this);
+    for (uint16_t id = 1; id < 3; ++id) set_handler(*engine_, id, handler, this);
     import();
     start_silent();
   }
   ~World() {
-    for (tw_am_data* data : kept_) engine_->active_release(data);
+    for (tw_am_data* data : kept_) impl::active_release(data);
     for (tw_message* message : messages_) receive(message, false);
     engine_->fail(peer_, TW_ERR_CLOSED, "the end of the input");
     engine_->progress();
@@ -287,7 +287,7 @@ class World {
   void probe() {
     tw_recv_info info;
     tw_message* message = nullptr;
-    if (engine_->probe(input_.below(4), ~uint64_t{0}, nullptr, &info, &message) == TW_OK) messages_.push_back(message);
+    if (impl::probe(*engine_, input_.below(4), ~uint64_t{0}, nullptr, &info, &message) == TW_OK) messages_.push_back(message);
     if (messages_.size() < 3) return;
     receive(messages_.front(), true);
     messages_.erase(messages_.begin());
@@ -299,13 +299,13 @@ class World {
         op.verb = Verb::recv;
         op.peer = nullptr;
         taken = true;
-        return engine_->receive_message(message, op, completion);
+        return impl::receive_message(message, op, completion);
       });
     }
     if (taken) return;
     OpDesc op;
     op.verb = Verb::recv;
-    engine_->receive_message(message, op, Completion{});
+    impl::receive_message(message, op, Completion{});
   }
   void take_active() {
     tw_am_data* data = kept_.back();
@@ -316,10 +316,10 @@ class World {
         op.verb = Verb::am_recv;
         op.peer = nullptr;
         taken = true;
-        return engine_->active_receive(data, op, completion);
+        return impl::active_receive(data, op, completion);
       });
     }
-    if (!taken) engine_->active_release(data);
+    if (!taken) impl::active_release(data);
   }
   static tw_status handler(void* arg, const tw_am_message* message) {
     World& world = *static_cast<World*>(arg);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "../unit/protocols/fake_port.hpp"
+#include "protocols/active.hpp"
 
 namespace {
 
@@ -48,7 +49,7 @@ struct Rig {
                          memory = std::vector<std::byte>(4096);
   KeyBody key{};
   explicit Rig(unsigned choice) : world(options_of(choice)) {
-    world.right->set_handler(1, keep_some, &kept);
+    set_handler(*world.right, 1, keep_some, &kept);
     tw_memory* region = nullptr;
     if (world.registry_b.register_memory(memory.data(), memory.size(), TW_MEMORY_ALL, &region) != TW_OK) std::abort();
     if (world.registry_b.export_range(region, 0, memory.size(), TW_MEMORY_ALL, &key) != TW_OK) std::abort();
@@ -107,7 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
     }
   }
-  for (tw_am_data* data_kept : kept) w.right->active_release(data_kept);
+  for (tw_am_data* data_kept : kept) active_release(data_kept);
   w.right->fail(w.b, TW_ERR_CLOSED, "the end of the input");
   for (size_t i = 0; i < 5; ++i) {
     if (ops[i] != 0 && Engine::test(ops[i]) == TW_IN_PROGRESS) std::abort();  // everything ends with the peer

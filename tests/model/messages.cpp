@@ -4,6 +4,7 @@
 
 #include "memory/layout.hpp"
 #include "model/world.hpp"
+#include "protocols/active.hpp"
 #include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/offers.hpp"
@@ -151,8 +152,8 @@ void World::receive(const Op& op) {
   const auto post = [&] {
     if (!plain || (op.seed & 1) == 0) return worker.engine->post_receive(desc, completion(posted));
     if ((posted.flags & kCallback) != 0)
-      return worker.engine->post_short(desc.address, desc.length, desc.tag, desc.mask, completion(posted));
-    return worker.engine->post_short(desc.address, desc.length, desc.tag, desc.mask, &posted.request);
+      return impl::post_short(*worker.engine, desc.address, desc.length, desc.tag, desc.mask, completion(posted));
+    return impl::post_short(*worker.engine, desc.address, desc.length, desc.tag, desc.mask, &posted.request);
   };
   const Status status = post();
   release(desc.after);
@@ -165,7 +166,7 @@ void World::receive(const Op& op) {
 
 /// The peer whose device may be writing into this receive, whose message has not come: it is matched. Null: none.
 const Peer* World::claimant(const Posted& receive) {
-  OpRun* const run = workers_[receive.worker].engine->find(receive.request);
+  OpRun* const run = workers_[receive.worker].engine->runs().find(receive.request);
   if (run == nullptr || Engine::test(receive.request) != TW_IN_PROGRESS) return nullptr;
   for (unsigned i = 0; i < program_.workers; ++i) {
     if (i == receive.worker || end(receive.worker, i).peer.offers == nullptr) continue;
@@ -221,7 +222,7 @@ void World::probe(const Op& op) {
   const Peer* source = op.peer == kAnyone ? nullptr : &end(op.worker, op.peer).peer;
   tw_recv_info info{};
   tw_message* message = nullptr;
-  const Status status = worker.engine->probe(op.tag, mask, source, &info, op.what == What::take ? &message : nullptr);
+  const Status status = impl::probe(*worker.engine, op.tag, mask, source, &info, op.what == What::take ? &message : nullptr);
   const KnownMessage* known = worker.matching.find(op.tag, mask, op.peer);
   const std::string who = "the probe of operation " + std::to_string(op.id);
   if ((status == TW_OK) != (known != nullptr))
@@ -247,7 +248,7 @@ void World::take_receive(const Op& op) {
   match(posted, *by_id_[known.id]);
   OpDesc desc = local(posted, Verb::recv);
   order_behind_stream(posted, desc);
-  const Status status = worker.engine->receive_message(message, desc, completion(posted));
+  const Status status = impl::receive_message(message, desc, completion(posted));
   release(desc.after);
   this->posted(posted, status);
 }
@@ -417,7 +418,7 @@ void World::receive_active(Worker& worker, tw_am_data* data, Posted& message, Po
   match(receive, message);
   OpDesc desc = local(receive, Verb::am_recv);
   order_behind_stream(receive, desc);
-  const Status status = worker.engine->active_receive(data, desc, completion(receive));
+  const Status status = impl::active_receive(data, desc, completion(receive));
   release(desc.after);
   if (status != TW_IN_PROGRESS) return wrong(receive, std::string("it is refused: ") + status_text(status));
   worker.pending.push_back(&receive);
@@ -441,7 +442,7 @@ void World::active_release(const Op& op) {
   if (worker.kept.empty()) return;
   tw_am_data* const data = worker.kept.front().first;
   worker.kept.pop_front();
-  if (worker.engine->active_release(data) != TW_OK) wrong("a kept payload cannot be released");
+  if (impl::active_release(data) != TW_OK) wrong("a kept payload cannot be released");
 }
 
 // ------------------------------------------------------------------------------------------------ byte streams

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/world.hpp"
+#include "protocols/active.hpp"
 #include "protocols/device_queues.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -63,7 +64,7 @@ void Half::wait(Engine& engine, std::byte* to, size_t length, uint64_t tag) {
   waited_->mask = ~uint64_t{0};
   engine_ = &engine;
   posted = true;
-  engine.post_wait(*waited_);
+  post_wait(engine, *waited_);
 }
 
 const char* Half::poll() {
@@ -73,7 +74,7 @@ const char* Half::poll() {
   if (!open()) return calls == 1 && status != told_ ? "its callback came, though it had ended at once" : nullptr;
   if (waited_ != nullptr) {
     if (!waited_->done()) return nullptr;
-    status = engine_->end_wait(*waited_);
+    status = end_wait(*engine_, *waited_);
     info = waited_->info;
     ended = true;
     return nullptr;
@@ -291,7 +292,7 @@ void Owns::post_receive(Own& own) {
   const unsigned how = random_.below(10);
   if (how < 3) {
     own.receive.started(
-        to.post_short(own.sink.data(), own.length, own.tag, ~uint64_t{0}, own.receive.completion(false).request));
+        post_short(to, own.sink.data(), own.length, own.tag, ~uint64_t{0}, own.receive.completion(false).request));
   } else if (how < 5) {
     own.receive.wait(to, own.sink.data(), own.length, own.tag);
   } else {
@@ -312,14 +313,14 @@ void Owns::take(Own& own) {
   tw_recv_info info{};
   tw_message* message = nullptr;
   Engine& to = engine(own.to);
-  if (to.probe(own.tag, ~uint64_t{0}, nullptr, &info, &message) != TW_OK) return;
+  if (probe(to, own.tag, ~uint64_t{0}, nullptr, &info, &message) != TW_OK) return;
   if (info.tag != own.tag || info.immediate != own.id || info.length != own.length)
     return wrong(own, "a probe finds another message");
   OpDesc desc;
   desc.verb = Verb::recv;
   desc.address = own.sink.data();
   desc.length = own.length;
-  own.receive.started(Engine::engine_of(message)->receive_message(message, desc, own.receive.completion(random_.percent(40))));
+  own.receive.started(receive_message(message, desc, own.receive.completion(random_.percent(40))));
 }
 
 void Owns::check_received(Own& own) {
@@ -378,14 +379,14 @@ void Owns::fetch(Own& own, bool last) {
   tw_am_data* const data = own.kept.exchange(nullptr);
   own.fetched = true;
   if (random_.percent(40)) {
-    if (engine(own.to).active_release(data) != TW_OK) wrong(own, "a kept payload cannot be released");
+    if (active_release(data) != TW_OK) wrong(own, "a kept payload cannot be released");
     return;
   }
   OpDesc desc;
   desc.verb = Verb::am_recv;
   desc.address = own.sink.data();
   desc.length = own.length;
-  own.receive.started(Engine::engine_of(data)->active_receive(data, desc, own.receive.completion(random_.percent(40))));
+  own.receive.started(active_receive(data, desc, own.receive.completion(random_.percent(40))));
 }
 
 // ------------------------------------------------------------------------------------------------ one-sided operations
@@ -553,7 +554,7 @@ void Owns::check_message(Own& own) {
   }
   if (own.receive.status == TW_OK && own.send.status != TW_OK && !broken)
     return wrong(own, "it was not sent, and was received");
-  if (engine(own.to).probe(own.tag, ~uint64_t{0}, nullptr, nullptr, nullptr) == TW_OK && own.receive.status == TW_OK)
+  if (probe(engine(own.to), own.tag, ~uint64_t{0}, nullptr, nullptr, nullptr) == TW_OK && own.receive.status == TW_OK)
     wrong(own, "it came twice");
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "model/world.hpp"
+#include "protocols/active.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/operation_routes.hpp"
 
@@ -31,7 +32,8 @@ struct Threads::Worker {
 };
 
 Threads::Threads(World& world, unsigned count, uint64_t seed) : world_(world) {
-  for (unsigned w = 0; w < world.program_.workers; ++w) world.workers_[w].engine->set_handler(kTheirId, Owns::handler, nullptr);
+  for (unsigned w = 0; w < world.program_.workers; ++w)
+    set_handler(*world.workers_[w].engine, kTheirId, Owns::handler, nullptr);
   for (unsigned i = 0; i < count; ++i) workers_.push_back(std::make_unique<Worker>(world, i, seed * 31 + i * 7 + 5));
 }
 

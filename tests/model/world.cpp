@@ -7,6 +7,7 @@
 #include "model/counters.hpp"
 #include "model/groups.hpp"
 #include "model/ranks.hpp"
+#include "protocols/active.hpp"
 #include "protocols/one_sided.hpp"
 
 namespace thalweg::model {
@@ -86,7 +87,7 @@ void World::set_up() {
     auto port = std::make_unique<ModelPort>(net_, *worker.engine, *worker.host, i);
     worker.port = port.get();
     worker.engine->add_port(std::move(port));
-    worker.engine->set_handler(1, handler, &worker);
+    set_handler(*worker.engine, 1, handler, &worker);
   }
   for (unsigned b = 1; b < program_.workers; ++b) {
     for (unsigned a = 0; a < b; ++a) {
@@ -121,6 +122,7 @@ World::~World() {
   for (unsigned i = 0; i < program_.workers; ++i) {
     for (unsigned j = 0; j < program_.workers; ++j) {
       if (i == j) continue;
+      if (coverage_ != nullptr) coverage_->note_named(end(i, j).peer.tally.moved.named());
       for (RemoteRegion* region : end(i, j).regions) release_region(region);
       for (RemoteRegion* region : end(i, j).signals) release_region(region);
       workers_[i].engine->remove(end(i, j).peer);
@@ -131,7 +133,6 @@ World::~World() {
   }
   groups_.reset();
   for (Worker& worker : workers_) {
-    if (coverage_ != nullptr && worker.engine != nullptr) coverage_->note_named(worker.engine->named());
     worker.engine.reset();
     worker.held_stream.reset();
     worker.marks.reset();

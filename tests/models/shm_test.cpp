@@ -208,7 +208,7 @@ TEST(ShmModels, WhoPostsSecondFindsTheFirst) {
                "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "__atomic_store_n(word_, 0, __ATOMIC_RELEASE);"});
   expect_code("src/protocols/rendezvous.cpp", {"const SendingRts sending_rts(peer, op, offered);", "find_claim(",
                                                "send_claiming_rts(", "peer.link->port->send(*peer.link, frame, body)"});
-  expect_code("src/protocols/eager.cpp", {"make_offer(*this, run)", "await_rts(", "take_frames();"});
+  expect_code("src/protocols/receives.cpp", {"make_offer(engine, run)", "await_rts(", "take_frames();"});
   check([](Program& p) {
     const Word sending_rts = p.word(), offer = p.word(), rts = p.word();
     const Order end = p.order("~SendingRts", Order::release, Order::relaxed);

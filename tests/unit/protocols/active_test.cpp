@@ -45,7 +45,7 @@ tw_status handle(void* arg, const tw_am_message* message) {
   if (got.what == Got::fetch_inside) {
     OpDesc op = receive_op(got.to->data(), got.to->size(), 0, 0);
     op.verb = Verb::am_recv;
-    EXPECT_EQ(got.world->right->active_receive(message->descriptor, op, {&got.request}), TW_IN_PROGRESS);
+    EXPECT_EQ(active_receive(message->descriptor, op, {&got.request}), TW_IN_PROGRESS);
   }
   return TW_OK;
 }
@@ -70,8 +70,8 @@ TEST_P(Active, PayloadsOfEverySizeLookedAtKeptOrFetched) {
   w.connect();
   Got got;
   got.world = &w;
-  ASSERT_EQ(w.right->set_handler(4095, handle, &got), TW_OK);
-  EXPECT_EQ(w.right->set_handler(4096, handle, &got), TW_ERR_INVALID);
+  ASSERT_EQ(set_handler(*w.right, 4095, handle, &got), TW_OK);
+  EXPECT_EQ(set_handler(*w.right, 4096, handle, &got), TW_ERR_INVALID);
   for (size_t size : {0, 1, 8, 3900, 4096, 5000, 60000, 200000, 1000000}) {
     for (uint32_t flags : {0u, static_cast<uint32_t>(TW_OP_RENDEZVOUS), static_cast<uint32_t>(TW_OP_EAGER)}) {
       if (flags == TW_OP_EAGER && size > 60000) continue;
@@ -95,7 +95,7 @@ TEST_P(Active, PayloadsOfEverySizeLookedAtKeptOrFetched) {
         if (what == Got::keep) {
           w.settle(20);
           OpDesc op = receive_op(to.data(), size, 0, 0);
-          ASSERT_EQ(w.right->active_receive(got.kept.back(), op, {&got.request}), TW_IN_PROGRESS);
+          ASSERT_EQ(active_receive(got.kept.back(), op, {&got.request}), TW_IN_PROGRESS);
           got.kept.clear();
         }
         if (what != Got::look) {
@@ -126,7 +126,7 @@ TEST_P(Active, HeadersOfEveryLength) {
   w.settle(5);
   Got got;
   got.world = &w;
-  w.right->set_handler(7, handle, &got);
+  set_handler(*w.right, 7, handle, &got);
   const uint64_t granted = w.right->granted;
   unsigned turn = 0;
   for (size_t length : {256, 257, 300, 3999, 4096, 4097, 5000, 65279, 65280, 65281, 200000, 1 << 20}) {
@@ -153,7 +153,7 @@ TEST_P(Active, HeadersOfEveryLength) {
         const uint64_t held = got.here ? size + kMessageOverhead + (length == kShortHeader ? length : 0) : 0;
         EXPECT_EQ(w.b.held_bytes, held) << length << " " << size;
         EXPECT_EQ(w.right->headers, 0u);
-        ASSERT_EQ(w.right->active_receive(got.kept.back(), receive_op(to.data(), size, 0, 0), {&got.request}), TW_IN_PROGRESS);
+        ASSERT_EQ(active_receive(got.kept.back(), receive_op(to.data(), size, 0, 0), {&got.request}), TW_IN_PROGRESS);
         got.kept.clear();
       }
       if (what != Got::look) {
@@ -185,7 +185,7 @@ TEST_P(Active, NothingOvertakesALongHeader) {
     static_cast<std::vector<size_t>*>(arg)->push_back(message->header_length);
     return TW_OK;
   };
-  w.right->set_handler(1, note, &lengths);
+  set_handler(*w.right, 1, note, &lengths);
   Buffer small(w.random, 8), large(w.random, 300000);
   std::vector<size_t> posted;
   std::vector<tw_request> requests;
@@ -213,7 +213,7 @@ TEST_P(Active, LongHeadersOfStridedPayloads) {
   w.connect();
   Got got;
   got.world = &w;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   for (size_t length : {300, 5000, 100000}) {
     for (uint64_t count : {3, 30, 300, 3000}) {
       Strided from(w.random, 101, count);
@@ -259,7 +259,7 @@ TEST(ActiveFlow, KeptPayloadsAreBoundedAndReleased) {
   w.connect();
   Got got;
   got.what = Got::keep;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   Buffer from(w.random, 3000), header(w.random, 10);
   int accepted = 0, refused = 0;
   while (accepted < 10000 && refused < 20) {
@@ -272,7 +272,7 @@ TEST(ActiveFlow, KeptPayloadsAreBoundedAndReleased) {
   w.settle(100);
   EXPECT_EQ(got.calls, accepted);
   EXPECT_LE(w.b.held_bytes, w.b.granted_bytes);
-  for (tw_am_data* data : got.kept) EXPECT_EQ(w.right->active_release(data), TW_OK);
+  for (tw_am_data* data : got.kept) EXPECT_EQ(active_release(data), TW_OK);
   w.settle(100);
   EXPECT_EQ(w.b.held_bytes, 0u);
   EXPECT_EQ(w.b.held_messages, 0u);
@@ -287,7 +287,7 @@ TEST(ActiveFlow, TheLargestEagerMessageGoesWhateverTheCredit) {
     World w({}, seed(), 1);
     w.connect();
     Got got;
-    w.right->set_handler(1, handle, &got);
+    set_handler(*w.right, 1, handle, &got);
     Buffer small(w.random, 500), header(w.random, 10);
     Buffer largest(w.random, kFirstEager - kMessageOverhead - header.size());
     for (size_t i = 0; i < before; ++i) ASSERT_EQ(w.left->start(am_op(w.a, small, 1, header, TW_OP_EAGER), {}), TW_OK);
@@ -315,7 +315,7 @@ TEST(ActiveFlow, HeadersOfWhatGoesByReferenceAreCopies) {
   w.connect();
   w.settle(5);
   Got got;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   size_t frames = 0;
   for (size_t length : {16, 256, 2000}) {
     Buffer from(w.random, 20000), header(w.random, length);
@@ -337,7 +337,7 @@ TEST(ActiveFlow, LongHeadersWithoutABudget) {
   w.connect();
   w.settle(5);
   Got got;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   got.what = Got::keep;
   Buffer kept(w.random, 30000), header(w.random, 10), long_one(w.random, kHeaderOnCredit),
       longer(w.random, kHeaderOnCredit + 1);
@@ -350,7 +350,7 @@ TEST(ActiveFlow, LongHeadersWithoutABudget) {
   ASSERT_EQ(w.left->start(am_op(w.a, payload, 1, long_one, 0), {&waits}), TW_IN_PROGRESS);
   w.settle(50);
   EXPECT_EQ(got.calls, 2) << "there is neither credit nor room";
-  for (tw_am_data* data : got.kept) EXPECT_EQ(w.right->active_release(data), TW_OK);
+  for (tw_am_data* data : got.kept) EXPECT_EQ(active_release(data), TW_OK);
   ASSERT_TRUE(w.finish(waits));
   EXPECT_EQ(Engine::test(waits), TW_OK);
   EXPECT_TRUE(got.header.size() == long_one.size() && long_one.holds(got.header.data(), long_one.size()));
@@ -385,7 +385,7 @@ TEST(ActiveFlow, AFloodOfLongHeadersStaysWithinTheBudget) {
   World w({}, seed(), kBudget);
   w.connect();
   Got got;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   std::vector<tw_request> sends;
   Buffer payload(w.random, 100000);
   std::deque<Buffer> headers;
@@ -406,7 +406,7 @@ TEST(ActiveFlow, AFloodOfLongHeadersStaysWithinTheBudget) {
     EXPECT_LE(w.right->granted, kBudget);
     EXPECT_LE(w.b.held_bytes, w.b.granted_bytes);
     if (i % 50 != 0) continue;
-    for (tw_am_data* data : std::exchange(got.kept, {})) EXPECT_EQ(w.right->active_release(data), TW_OK);
+    for (tw_am_data* data : std::exchange(got.kept, {})) EXPECT_EQ(active_release(data), TW_OK);
   }
   for (tw_request send : sends) {
     EXPECT_EQ(Engine::test(send), TW_OK);
@@ -423,7 +423,7 @@ TEST(ActiveFlow, ALongHeaderBeyondTheCreditIsAskedFor) {
   w.connect();
   Got got;
   got.what = Got::keep;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   Buffer from(w.random, 60000), header(w.random, 10), long_one(w.random, 400);
   for (int i = 0; i < 40 && w.a.eager_credit >= eager_cost(60010 + 700); ++i) {
     ASSERT_GE(w.left->start(am_op(w.a, from, 1, header, 0), {}), TW_OK);
@@ -446,7 +446,7 @@ TEST(ActiveFlow, ALongHeaderBeyondTheCreditIsAskedFor) {
   EXPECT_TRUE(got.header.size() == 400 && long_one.holds(got.header.data(), 400));
   Engine::release(send);
   Engine::release(behind);
-  for (tw_am_data* data : got.kept) EXPECT_EQ(w.right->active_release(data), TW_OK);
+  for (tw_am_data* data : got.kept) EXPECT_EQ(active_release(data), TW_OK);
   EXPECT_EQ(w.b.held_bytes, 0u);
 }
 
@@ -458,7 +458,7 @@ TEST(ActiveLoss, InTheMiddleOfALongHeader) {
         w.connect();
         w.settle(5);
         Got got;
-        w.right->set_handler(1, handle, &got);
+        set_handler(*w.right, 1, handle, &got);
         Buffer from(w.random, size), header(w.random, length);
         w.pa->allowed = frames;
         tw_request send = 0;
@@ -482,7 +482,7 @@ TEST(ActiveLoss, KeptRtsEndAndCopiesStay) {
   w.connect();
   Got got;
   got.what = Got::keep;
-  w.right->set_handler(1, handle, &got);
+  set_handler(*w.right, 1, handle, &got);
   Buffer small(w.random, 100), large(w.random, 500000), header(w.random, 3), to(w.random, 500000);
   tw_request send = 0, first = 0, second = 0;
   w.left->start(am_op(w.a, small, 1, header, 0), {});
@@ -493,14 +493,14 @@ TEST(ActiveLoss, KeptRtsEndAndCopiesStay) {
   w.settle(5);
   EXPECT_EQ(Engine::test(send), TW_ERR_PEER_LOST);
   Engine::release(send);
-  ASSERT_EQ(w.right->active_receive(got.kept[0], receive_op(to.data(), 100, 0, 0), {&first}), TW_IN_PROGRESS);
+  ASSERT_EQ(active_receive(got.kept[0], receive_op(to.data(), 100, 0, 0), {&first}), TW_IN_PROGRESS);
   EXPECT_EQ(Engine::test(first), TW_OK);
   EXPECT_TRUE(to.holds(small.data(), 100));
-  ASSERT_EQ(w.right->active_receive(got.kept[1], receive_op(to.data(), 500000, 0, 0), {&second}), TW_IN_PROGRESS);
+  ASSERT_EQ(active_receive(got.kept[1], receive_op(to.data(), 500000, 0, 0), {&second}), TW_IN_PROGRESS);
   EXPECT_EQ(Engine::test(second), TW_ERR_PEER_LOST);
   Engine::release(first);
   Engine::release(second);
-  EXPECT_EQ(w.right->active_release(got.kept[1]), TW_ERR_HANDLE);
+  EXPECT_EQ(active_release(got.kept[1]), TW_ERR_HANDLE);
 }
 
 TEST(ActiveReply, HandlersPostAndMissingHandlersDrop) {
@@ -511,8 +511,8 @@ TEST(ActiveReply, HandlersPostAndMissingHandlersDrop) {
     World* world;
     Buffer* with;
   } reply{&w, &from};
-  w.right->set_handler(
-      2,
+  set_handler(
+      *w.right, 2,
       [](void* arg, const tw_am_message* message) -> tw_status {
         Reply& r = *static_cast<Reply*>(arg);
         EXPECT_EQ(message->endpoint, r.world->b.endpoint);

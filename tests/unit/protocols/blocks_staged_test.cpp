@@ -432,9 +432,9 @@ class StagedWithin : public Staged {
     }
     const std::string text = explain(asked);
     EXPECT_NE(text.find(std::string("way: ") + name_of(way) + "\n"), std::string::npos) << text;
-    const uint64_t before = world.left->moved(way).operations;
+    const uint64_t before = moved_by(*world.left, way).operations;
     ASSERT_EQ(run(op(Verb::put_blocks)), TW_OK) << last_error();
-    EXPECT_EQ(world.left->moved(way).operations, before + 1) << text;
+    EXPECT_EQ(moved_by(*world.left, way).operations, before + 1) << text;
     const bool framed = way == Way::staging;  // to an engine that does not know the memory of this one
     EXPECT_EQ(flush(), framed ? TW_ERR_STALE : TW_OK);
     if (framed) take_back();

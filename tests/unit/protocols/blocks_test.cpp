@@ -326,8 +326,8 @@ TEST_P(Blocks, AHandlerGetsItAsAnActiveMessage) {
   prepare(500, 40);
   choose(100, true);
   std::string seen;
-  world.right->set_handler(
-      9,
+  set_handler(
+      *world.right, 9,
       [](void* arg, const tw_am_message* message) -> tw_status {
         EXPECT_EQ(message->length, 0u);
         *static_cast<std::string*>(arg) = {static_cast<const char*>(message->header), message->header_length};
@@ -424,7 +424,7 @@ TEST_P(Blocks, ALargeCallGoesInTurns) {
   ASSERT_EQ(start(op(Verb::put_blocks, transfer()), &request), TW_IN_PROGRESS);
   Buffer word(world.random, 8), to(world.random, 8);
   tw_request received = TW_REQUEST_NONE;
-  ASSERT_EQ(world.right->post_short(to.data(), 8, 5, ~0ull, &received), TW_IN_PROGRESS);
+  ASSERT_EQ(post_short(*world.right, to.data(), 8, 5, ~0ull, &received), TW_IN_PROGRESS);
   const Status sent = world.left->try_send(world.a, word.data(), 8, 5, 0);
   if (sent == TW_AGAIN) {
     const Status status = world.left->start(send_op(world.a, word, 5, 0), Completion{nullptr});

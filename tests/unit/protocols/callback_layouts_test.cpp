@@ -152,11 +152,11 @@ TEST_P(CallbackLayouts, EverySizeArrivesOnceAndInOrder) {
         tw_message* message = nullptr;
         for (int i = 0; i < 1000 && message == nullptr; ++i) {
           world.turn();
-          (void)world.right->probe(tag, ~0ull, nullptr, nullptr, &message);
+          (void)probe(*world.right, tag, ~0ull, nullptr, nullptr, &message);
         }
         ASSERT_NE(message, nullptr);
         if ((sides & 2) != 0) take(in, to);
-        ASSERT_EQ(world.right->receive_message(message, in, {&received}), TW_IN_PROGRESS);
+        ASSERT_EQ(receive_message(message, in, {&received}), TW_IN_PROGRESS);
         if ((sides & 2) != 0) release(in.layout);
       } else if (posted != Posted::before) {
         ASSERT_EQ(receive(in, (sides & 2) != 0 ? &to : nullptr, &received), TW_IN_PROGRESS);
@@ -227,11 +227,11 @@ TEST_P(CallbackLayouts, AnErrorOfPackEndsBothRequestsAndNothingElse) {
         world.settle(30);
         tw_message* message = nullptr;
         const bool begun =
-            world.right->probe(1, ~0ull, nullptr, nullptr, posted == Posted::taken ? &message : nullptr) == TW_OK;
+            probe(*world.right, 1, ~0ull, nullptr, nullptr, posted == Posted::taken ? &message : nullptr) == TW_OK;
         if (message != nullptr) {
           world.settle(3);
           take(in, to);
-          ASSERT_EQ(world.right->receive_message(message, in, {&received}), TW_IN_PROGRESS);
+          ASSERT_EQ(receive_message(message, in, {&received}), TW_IN_PROGRESS);
           release(in.layout);
         } else if (begun) {
           ASSERT_EQ(receive(in, &to, &received), TW_IN_PROGRESS);
@@ -342,7 +342,7 @@ OpDesc am_op(Peer& peer, uint32_t flags, const std::string& header) {
 
 TEST_P(CallbackLayouts, ActiveMessagesOnBothSides) {
   Handled handled;
-  ASSERT_EQ(world.right->set_handler(9, handle, &handled), TW_OK);
+  ASSERT_EQ(set_handler(*world.right, 9, handle, &handled), TW_OK);
   const std::string header = "a header";
   for (size_t size : {1, 300, 4088, 4096, 5000, 60'000, 300'000, 1'100'000}) {
     for (uint32_t flags : {0u, static_cast<uint32_t>(TW_OP_EAGER), static_cast<uint32_t>(TW_OP_RENDEZVOUS)}) {
@@ -357,7 +357,7 @@ TEST_P(CallbackLayouts, ActiveMessagesOnBothSides) {
       OpDesc in = receive_op(nullptr, 0, 0, 0);
       in.verb = Verb::am_recv;
       take(in, to);
-      ASSERT_EQ(world.right->active_receive(handled.kept, in, {&received}), TW_IN_PROGRESS);
+      ASSERT_EQ(active_receive(handled.kept, in, {&received}), TW_IN_PROGRESS);
       release(in.layout);
       EXPECT_EQ(outcome(TW_IN_PROGRESS, received), TW_OK) << size;
       EXPECT_EQ(outcome(status, sent), TW_OK) << size;
@@ -370,7 +370,7 @@ TEST_P(CallbackLayouts, ActiveMessagesOnBothSides) {
 
 TEST_P(CallbackLayouts, AnActiveMessageThatCannotBePackedRunsNoHandler) {
   Handled handled;
-  ASSERT_EQ(world.right->set_handler(9, handle, &handled), TW_OK);
+  ASSERT_EQ(set_handler(*world.right, 9, handle, &handled), TW_OK);
   const int64_t credit = world.a.eager_credit;
   for (int round = 0; round < 80; ++round) {                   // more than there is credit for
     const std::string header(round % 4 < 2 ? 8 : 5'000, 'h');  // a long one comes first, and is given back

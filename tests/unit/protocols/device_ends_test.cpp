@@ -346,11 +346,11 @@ TEST_F(DeviceEnds, APutBetweenHostMemoriesThatWaitsForAStreamGoesAsOneThatDoesNo
     EXPECT_NE(at_once.find(std::string("way: ") + name_of(way)), std::string::npos) << at_once;
     behind_stream(put);
     EXPECT_EQ(explain(put), at_once);
-    const uint64_t before = world->left->moved(way).operations;
+    const uint64_t before = moved_by(*world->left, way).operations;
     const tw_request request = start(*world->left, put);
     let_go();
     EXPECT_EQ(end(request), TW_OK);
-    EXPECT_EQ(world->left->moved(way).operations, before + 1);
+    EXPECT_EQ(moved_by(*world->left, way).operations, before + 1);
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), target->address));
     __atomic_store_n(reinterpret_cast<uint64_t*>(word), 0, __ATOMIC_RELEASE);
     bytes = random_bytes(kLength);

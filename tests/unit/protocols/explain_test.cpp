@@ -109,7 +109,7 @@ class Explain : public ::testing::Test {
   }
   std::array<uint64_t, kWays> counted() const {
     std::array<uint64_t, kWays> counts{};
-    for (size_t i = 0; i < kWays; ++i) counts[i] = world->left->moved(static_cast<Way>(i)).operations;
+    for (size_t i = 0; i < kWays; ++i) counts[i] = moved_by(*world->left, static_cast<Way>(i)).operations;
     return counts;
   }
   /// The only way that has moved anything since then.

@@ -79,7 +79,7 @@ TEST_P(GroupMessages, ThatComeEarlyAreKeptApart) {
   const tw_request sent = send(from, true), later = send(mine, false);
   world.settle(20);
   tw_recv_info info{};
-  EXPECT_EQ(world.right->probe(7, kExact, nullptr, &info, nullptr), TW_OK);
+  EXPECT_EQ(probe(*world.right, 7, kExact, nullptr, &info, nullptr), TW_OK);
   EXPECT_EQ(info.immediate, 2u) << "a probe sees users' messages alone";
   const tw_request groups = receive(to, kAny, true);
   expect(groups, 1);

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
@@ -103,7 +104,7 @@ TEST(Hostile, NothingComesBetweenThePartsOfALongHeader) {
     w.connect();
     int calls = 0;
     const auto count = [](void* arg, const tw_am_message*) -> tw_status { return ++*static_cast<int*>(arg), TW_OK; };
-    w.right->set_handler(3, count, &calls);
+    set_handler(*w.right, 3, count, &calls);
     std::vector<std::byte> body = first_part(2000, 100);
     w.pb->inject(*w.lb, make_header(Frame::am_long, body.size(), 1000, 0, 0, 3), body);
     w.settle(3);
@@ -517,12 +518,12 @@ TEST(Hostile, NamesOnTheWireSayNothingOfRequests) {
     w.right->post_receive(op_of, {&receive});
     const uint64_t op = wire_op(*w.right, receive);
     secrets.insert(op << 20);
-    EXPECT_EQ(w.right->answered(op, w.b), w.right->find(receive));
-    EXPECT_EQ(w.right->answered(receive, w.b), nullptr);
-    EXPECT_EQ(w.right->answered(op ^ 1, w.b), nullptr);
+    EXPECT_EQ(w.right->runs().answered(op, w.b), w.right->runs().find(receive));
+    EXPECT_EQ(w.right->runs().answered(receive, w.b), nullptr);
+    EXPECT_EQ(w.right->runs().answered(op ^ 1, w.b), nullptr);
     EXPECT_EQ(w.right->cancel(receive), TW_OK);
     Engine::release(receive);
-    EXPECT_EQ(w.right->answered(op, w.b), nullptr);
+    EXPECT_EQ(w.right->runs().answered(op, w.b), nullptr);
   }
   EXPECT_EQ(secrets.size(), 100u);  // the same slots again, and never the same name
 }
@@ -570,7 +571,7 @@ TEST(Hostile, TheRestOfAMessageForAReceiveThatHasEnded) {
   tw_request receive = 0, next = 0;
   post(w, to, 1, ~0ull, &receive);
   begin_message(w);
-  w.right->complete(*w.right->find(receive), TW_ERR_DEVICE);  // whatever ended it
+  w.right->complete(*w.right->runs().find(receive), TW_ERR_DEVICE);  // whatever ended it
   Engine::release(receive);
   std::memset(to.data(), 7, to.size());  // it is the caller's again
   post(w, other, 5, ~0ull, &next);       // perhaps the same slot
@@ -599,8 +600,8 @@ TEST(Hostile, AMatchForASendThatIsNotSynchronous) {
     if (w.right->start(op, {&send}) == TW_OK) w.settle(10);
   }
   ASSERT_NE(send, 0u);
-  ASSERT_EQ(w.right->find(send)->protocol, &kEagerSingle);
-  ASSERT_EQ(w.right->find(send)->stage, 1);
+  ASSERT_EQ(w.right->runs().find(send)->protocol, &kEagerSingle);
+  ASSERT_EQ(w.right->runs().find(send)->stage, 1);
   w.right->on_frame(*w.lb, make_header(Frame::matched, 0, send, 0), nullptr);
   EXPECT_EQ(Engine::test(send), TW_IN_PROGRESS);
   w.right->on_frame(*w.lb, make_header(Frame::matched, 0, wire_op(*w.right, send), 0), nullptr);
@@ -685,7 +686,7 @@ TEST(Hostile, DataBeforeAGetHasAskedForIt) {
   tw_request get = 0;
   ASSERT_EQ(w.right->start(op, {&get}), TW_IN_PROGRESS);
   w.right->progress();
-  OpRun* run = w.right->find(get);
+  OpRun* run = w.right->runs().find(get);
   ASSERT_NE(run, nullptr);
   const uint64_t asked = run->moved, name = wire_op(*w.right, get);
   ASSERT_TRUE(asked > 0 && asked < to.size());
@@ -712,7 +713,7 @@ TEST(Hostile, HeadersOfActiveMessagesAreCopies) {
   World w;
   w.connect();
   std::vector<std::byte> body(40, std::byte{1});
-  w.right->set_handler(3, look_twice, &body);
+  set_handler(*w.right, 3, look_twice, &body);
   w.right->on_frame(*w.lb, make_header(Frame::am, 40, 24, 0, 0, 3), body.data());
   EXPECT_EQ(body[0], std::byte{9});
   body.assign(400, std::byte{1});

@@ -261,20 +261,20 @@ TEST_P(Messages, ProbeSeesAndMatchedProbeTakes) {
   for (size_t size : {5, 5000, 50000, 500000}) {
     Buffer from(world.random, size), other(world.random, 3), to(world.random, size), late(world.random, 3);
     tw_recv_info info{};
-    EXPECT_EQ(world.right->probe(9, ~0ull, nullptr, &info, nullptr), TW_ERR_NO_MATCH);
+    EXPECT_EQ(probe(*world.right, 9, ~0ull, nullptr, &info, nullptr), TW_ERR_NO_MATCH);
     tw_request send = 0, send2 = 0;
     Status status = world.left->start(send_op(world.a, from, 9, 77), {&send});
     Status status2 = world.left->start(send_op(world.a, other, 9, 78), {&send2});
-    for (int i = 0; i < 10000 && world.right->probe(9, ~0ull, &world.b, &info, nullptr) != TW_OK; ++i) world.turn();
+    for (int i = 0; i < 10000 && probe(*world.right, 9, ~0ull, &world.b, &info, nullptr) != TW_OK; ++i) world.turn();
     EXPECT_EQ(info.length, size);
     EXPECT_EQ(info.immediate, 77u);
     tw_message* message = nullptr;
-    ASSERT_EQ(world.right->probe(1, 1, nullptr, &info, &message), TW_OK);
+    ASSERT_EQ(probe(*world.right, 1, 1, nullptr, &info, &message), TW_OK);
     tw_request second = 0, first = 0;
     post(world, late, 9, ~0ull, &second);
     ASSERT_TRUE(world.finish(second));
     EXPECT_TRUE(late.holds(other.data(), 3));
-    ASSERT_EQ(world.right->receive_message(message, receive_op(to.data(), size, 0, 0), {&first}), TW_IN_PROGRESS);
+    ASSERT_EQ(receive_message(message, receive_op(to.data(), size, 0, 0), {&first}), TW_IN_PROGRESS);
     ASSERT_TRUE(world.finish(first));
     EXPECT_EQ(Engine::test(first), TW_OK);
     EXPECT_TRUE(to.holds(from.data(), size));
@@ -303,7 +303,7 @@ TEST(Tokens, OfPiecesByReferenceAreNotAnotherOperations) {
     post(w, to, 1, ~0ull, &receive);
     w.pa->last_token = nullptr;
     ASSERT_EQ(w.left->start(send_op(w.a, from, 1, 0), {&send}), TW_IN_PROGRESS);
-    const OpRun* run = w.left->find(send);
+    const OpRun* run = w.left->runs().find(send);
     ASSERT_NE(run, nullptr);
     for (int i = 0; i < 1000 && run->pipeline.in_flight == 0 && Engine::test(send) == TW_IN_PROGRESS; ++i) w.turn();
     if (const uint32_t before = run->pipeline.in_flight; before != 0) {
@@ -447,8 +447,8 @@ TEST(Matching, SourceEndpointRestricts) {
   w.settle(3);
   EXPECT_EQ(Engine::test(request), TW_IN_PROGRESS);
   tw_recv_info info;
-  EXPECT_EQ(w.right->probe(1, ~0ull, &stranger, &info, nullptr), TW_ERR_NO_MATCH);
-  EXPECT_EQ(w.right->probe(1, ~0ull, &w.b, &info, nullptr), TW_OK);
+  EXPECT_EQ(probe(*w.right, 1, ~0ull, &stranger, &info, nullptr), TW_ERR_NO_MATCH);
+  EXPECT_EQ(probe(*w.right, 1, ~0ull, &w.b, &info, nullptr), TW_OK);
   w.right->remove(stranger);
   EXPECT_EQ(Engine::test(request), TW_ERR_CLOSED);
   Engine::release(request);

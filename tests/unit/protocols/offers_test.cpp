@@ -9,6 +9,7 @@
 
 #include "memory/local_copy.hpp"
 #include "memory/placement.hpp"
+#include "protocols/active.hpp"
 #include "protocols/device_queues.hpp"
 #include "protocols/local_device.hpp"
 #include "protocols/match.hpp"
@@ -124,7 +125,7 @@ class Offered : public ::testing::Test {
     EXPECT_EQ(world->left->start(op, {&request}), TW_IN_PROGRESS) << last_error();
     return request;
   }
-  bool is_offered(tw_request request) { return world->right->find(request)->offer != 0; }
+  bool is_offered(tw_request request) { return world->right->runs().find(request)->offer != 0; }
   Status end(tw_request request) {
     for (unsigned i = 0; i < 20'000 && Engine::test(request) == TW_IN_PROGRESS; ++i) {
       world->turn();
@@ -140,7 +141,7 @@ class Offered : public ::testing::Test {
       step_devices();
     }
   }
-  uint64_t by(Way way) { return world->right->moved(way).operations; }
+  uint64_t by(Way way) { return moved_by(*world->right, way).operations; }
   /// The sender's engine has imported that memory.
   void warm(const Piece& to, size_t length) {
     BufferInfo info;
@@ -215,7 +216,7 @@ TEST_F(Offered, APostRunsNoHandler) {
     ++ran;
     return TW_OK;
   };
-  ASSERT_EQ(world->right->set_handler(4, handler, nullptr), TW_OK);
+  ASSERT_EQ(set_handler(*world->right, 4, handler, nullptr), TW_OK);
   const Piece &to = piece(false, kLarge), &from = piece(true, kLarge);
   OpDesc am;
   am.verb = Verb::am;
@@ -244,7 +245,8 @@ TEST_F(Offered, APostRunsNoCallback) {
   ASSERT_EQ(world->left->try_send(world->a, host.data(), host.size(), 9, 0), TW_OK);
   const Piece& to = piece(false, kLarge);
   const tw_request received = receive(to, kLarge, 5);
-  EXPECT_TRUE(world->right->matcher().any_posted() == world->right->find(received)) << "the short message was taken";
+  EXPECT_TRUE(world->right->receives().matcher().any_posted() == world->right->runs().find(received))
+      << "the short message was taken";
   EXPECT_EQ(ran, 0);
   world->right->progress();
   EXPECT_EQ(ran, 1);
@@ -310,7 +312,7 @@ TEST_F(Offered, AMessageOfAnotherTagOnItsWayDoesNotMatter) {
 TEST_F(Offered, NothingIsOfferedBehindAReceiveThatIsNot) {
   Buffer host(world->random, kSmall);
   tw_request plain = TW_REQUEST_NONE;
-  ASSERT_EQ(world->right->post_short(host.data(), host.size(), 5, ~0xffull, &plain), TW_IN_PROGRESS);
+  ASSERT_EQ(post_short(*world->right, host.data(), host.size(), 5, ~0xffull, &plain), TW_IN_PROGRESS);
   const Piece &to = piece(false, kSmall), &other = piece(false, kSmall), &from = piece(true, kSmall);
   const tw_request same = receive(to, kSmall, 7), apart = receive(other, kSmall, 0x107), wild = receive(other, kSmall, 0, 0);
   EXPECT_FALSE(is_offered(same)) << "the earlier one takes this tag, too";
@@ -538,7 +540,7 @@ class OfferedToAnEnemy : public Offered {
     settle();
     EXPECT_EQ(world->b.state, TW_ERR_PROTOCOL) << world->b.why;
     EXPECT_EQ(end(bound), TW_ERR_PROTOCOL);
-    EXPECT_EQ(world->right->matcher().any_posted(), nullptr);
+    EXPECT_EQ(world->right->receives().matcher().any_posted(), nullptr);
   }
   tw_request bound(const Piece& to, uint64_t tag) {
     const tw_request request = receive(to, kSmall, tag, ~0ull, &world->b);

@@ -78,7 +78,7 @@ TEST(Progress, WhatACallLeftIsDoneByTheNext) {
   };
   Completion completion = calls(count, &called);
   completion.request = &received;
-  ASSERT_EQ(world.left->post_short(to.data(), to.size(), 2, ~0ull, completion), TW_IN_PROGRESS);
+  ASSERT_EQ(post_short(*world.left, to.data(), to.size(), 2, ~0ull, completion), TW_IN_PROGRESS);
   world.rest();
   ASSERT_EQ(world.left->cancel(received), TW_OK);
   world.left->progress();

@@ -183,7 +183,7 @@ TEST(Hostile, WordsOfARingThatChangeUnderItsReader) {
       const Flipper flipper(*ring, random());
       for (int turn = 0; turn < 40 && b.peer.state == TW_OK && a.peer.state == TW_OK; ++turn) {
         tw_request receive = 0;
-        ASSERT_EQ(b.engine->post_short(to.data(), to.size(), 0, 0, &receive), TW_IN_PROGRESS);
+        ASSERT_EQ(post_short(*b.engine, to.data(), to.size(), 0, 0, &receive), TW_IN_PROGRESS);
         received.push_back(receive);
         post_some(a, region, from, layout, sent);
         for (int i = 0; i < 20; ++i) {

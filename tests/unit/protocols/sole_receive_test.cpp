@@ -12,7 +12,7 @@ struct Sole : World {
   }
   tw_request post(Buffer& to, uint64_t tag, uint64_t mask = ~0ull) {
     tw_request request = TW_REQUEST_NONE;
-    EXPECT_EQ(right->post_short(to.data(), to.size(), tag, mask, &request), TW_IN_PROGRESS);
+    EXPECT_EQ(post_short(*right, to.data(), to.size(), tag, mask, &request), TW_IN_PROGRESS);
     return request;
   }
   void send(Buffer& from, uint64_t tag, uint8_t flags = 0) {
@@ -56,13 +56,13 @@ TEST(SoleReceive, IsTheFirstOfThosePostedAfterIt) {
   // And before a thread's that waits.
   const tw_request before = w.post(any, 5);
   WaitedReceive waited{exact.data(), exact.size(), 5, ~0ull};
-  w.right->post_wait(waited);
+  post_wait(*w.right, waited);
   w.send(w.second, 5);
   EXPECT_FALSE(waited.done());
   w.send(w.first, 5);
   w.expect_got(before, any, w.second);
   ASSERT_TRUE(waited.done());
-  EXPECT_EQ(w.right->end_wait(waited), TW_OK);
+  EXPECT_EQ(end_wait(*w.right, waited), TW_OK);
   EXPECT_TRUE(exact.holds(w.first.data(), w.first.size()));
 }
 
@@ -78,7 +78,7 @@ TEST(SoleReceive, ACanceledOneTakesNothing) {
       &called);
   tw_request request = TW_REQUEST_NONE;
   completion.request = &request;
-  ASSERT_EQ(w.right->post_short(to.data(), to.size(), 5, ~0ull, completion), TW_IN_PROGRESS);
+  ASSERT_EQ(post_short(*w.right, to.data(), to.size(), 5, ~0ull, completion), TW_IN_PROGRESS);
   ASSERT_EQ(w.right->cancel(request), TW_OK);
   w.send(w.first, 5);
   EXPECT_EQ(called, 1);
@@ -141,7 +141,7 @@ TEST(SoleReceive, ShortMessagesOfAnyLengthAreToldWhole) {
     Buffer from(w.random, size), to(w.random, room);
     const uint64_t tag = w.random(), immediate = w.random();
     Told told;
-    ASSERT_EQ(w.right->post_short(to.data(), room, tag, ~0ull, calls(tell, &told)), TW_IN_PROGRESS);
+    ASSERT_EQ(post_short(*w.right, to.data(), room, tag, ~0ull, calls(tell, &told)), TW_IN_PROGRESS);
     ASSERT_EQ(w.left->try_send(w.a, from.data(), size, tag, immediate), TW_OK) << round;
     w.settle(2);
     ASSERT_EQ(told.times, 1u);
@@ -199,7 +199,7 @@ TEST(SoleReceive, ItsCallbackMayPostAndMayNotProgress) {
       },
       &called);
   completion.request = &called.request;
-  ASSERT_EQ(w.right->post_short(to.data(), to.size(), 5, ~0ull, completion), TW_IN_PROGRESS);
+  ASSERT_EQ(post_short(*w.right, to.data(), to.size(), 5, ~0ull, completion), TW_IN_PROGRESS);
   w.send(w.first, 5);
   EXPECT_EQ(called.times, 1u);
   EXPECT_TRUE(to.holds(w.first.data(), w.first.size()));
@@ -220,7 +220,7 @@ TEST(SoleReceive, EndsWithItsWorker) {
       EXPECT_EQ(status, TW_ERR_CLOSED);
       ++*static_cast<int*>(arg);
     };
-    ASSERT_EQ(w.right->post_short(to.data(), to.size(), 5, ~0ull, calls(count, &called)), TW_IN_PROGRESS);
+    ASSERT_EQ(post_short(*w.right, to.data(), to.size(), 5, ~0ull, calls(count, &called)), TW_IN_PROGRESS);
   }
   EXPECT_EQ(called, 1);
 }

@@ -104,10 +104,16 @@ inline OpDesc receive_op(std::byte* address, size_t length, uint64_t tag, uint64
   op.mask = mask;
   return op;
 }
+/// What this engine's endpoints have moved by this way.
+inline Moved::Count moved_by(const Engine& engine, Way way) {
+  Moved::Count sum;
+  for (const Peer* peer : engine.peers()) sum += peer->tally.moved.of(way);
+  return sum;
+}
 /// A request's name on the wire.
-inline uint64_t wire_op(Engine& engine, tw_request request) { return engine.wire_op(*engine.find(request)); }
+inline uint64_t wire_op(Engine& engine, tw_request request) { return engine.runs().wire_op(*engine.runs().find(request)); }
 inline Status post(World& world, Buffer& to, uint64_t tag, uint64_t mask, tw_request* request) {
-  if (world.random() % 2 == 0) return world.right->post_short(to.data(), to.size(), tag, mask, request);
+  if (world.random() % 2 == 0) return post_short(*world.right, to.data(), to.size(), tag, mask, request);
   return world.right->post_receive(receive_op(to.data(), to.size(), tag, mask), {request});
 }
 
