@@ -110,7 +110,8 @@ DeviceArea::DeviceArea(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrd
 
 DeviceArea::~DeviceArea() { end(); }
 
-/// Kernels of other ranks may still store there where a run has failed: then the memory stays its context's.
+/// Kernels of other ranks may still store there until they end their areas, which may be much later: nobody waits for that. Where a
+/// run has failed, the memory stays its context's.
 void DeviceArea::end() {
   bool in_step = false;
   {
@@ -122,12 +123,13 @@ void DeviceArea::end() {
     }
   }
   window_.reset();
-  if (memory_ != nullptr && in_step) (void)tw_memory_release(memory_);
+  if (memory_ != nullptr && in_step) memory_->registry->release_or_leave(memory_);
   memory_ = nullptr;
 }
 
 Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures,
                          std::shared_ptr<DeviceArea>* out, std::string* why_not) {
+  const Occupied here(group);
   AreaOffer mine;
   std::vector<AreaOffer> all;
   bool well = false;

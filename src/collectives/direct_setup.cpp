@@ -81,7 +81,7 @@ DirectArea::~DirectArea() {
     }
   }
   for (RankArea& rank : ranks_) tw_remote_memory_release(rank.remote);
-  if (memory_ != nullptr) (void)tw_memory_release(memory_);
+  if (memory_ != nullptr) memory_->registry->release_or_leave(memory_);
 }
 
 Status DirectArea::allocate(void* key, size_t* key_length) {

@@ -110,6 +110,7 @@ tw_status tw_memory_allocate(tw_context* context, size_t length, const tw_memory
   MemoryPlace place;
   status = parse_place(options->place, &place);
   if (is_error(status)) return status;
+  if (place.device != nullptr) context->registry->release_left();
   return allocate_at(*context->registry, place, length, access, options->huge_pages != 0, memory);
 }
 

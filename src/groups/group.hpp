@@ -59,8 +59,7 @@ struct World {
 /// C handle.
 struct tw_group {
   using Status = thalweg::impl::Status;
-  tw_group(tw_worker& worker, uint32_t rank, uint32_t size, uint64_t timeout_ns)
-      : worker(worker), rank(rank), size(size), timeout_ns(timeout_ns) {}
+  tw_group(tw_worker& worker, uint32_t rank, uint32_t size, uint64_t timeout_ns);
   ~tw_group();
   /// As Peers::endpoint, with an error that names the rank.
   Status endpoint(uint32_t to, tw_endpoint** out);

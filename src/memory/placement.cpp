@@ -32,20 +32,22 @@ Status allocate_at(Registry& registry, const MemoryPlace& place, size_t length, 
   tw_memory* memory = nullptr;
   if (place.kind == MemoryKind::pinned) {
     if (Status s = registry.allocate(length, access, huge, &memory); is_error(s)) return s;
-    const Status pinned = DeviceAllocation::pin(*place.device, memory->segment.data(), memory->segment.size(), &memory->device);
+    auto pinning = std::make_shared<DeviceAllocation>();
+    const Status pinned = DeviceAllocation::pin(*place.device, memory->segment.data(), memory->segment.size(), pinning.get());
     if (is_error(pinned)) {
       const std::string why = last_error();
       registry.release(memory);
       set_last_error(why);
       return pinned;
     }
+    memory->device = std::move(pinning);
     *out = memory;
     return TW_OK;
   }
   if (huge) return fail(TW_ERR_INVALID, "huge_pages is for host and pinned memory; leave it 0 for a device's");
-  DeviceAllocation allocation;
-  if (Status s = DeviceAllocation::allocate(*place.device, place.kind, length, &allocation); is_error(s)) return s;
-  void* const address = reinterpret_cast<void*>(allocation.address());
+  auto allocation = std::make_shared<DeviceAllocation>();
+  if (Status s = DeviceAllocation::allocate(*place.device, place.kind, length, allocation.get()); is_error(s)) return s;
+  void* const address = reinterpret_cast<void*>(allocation->address());
   if (Status s = register_anywhere(registry, address, length, access, &memory); is_error(s)) return s;
   memory->device = std::move(allocation);
   *out = memory;

@@ -130,7 +130,7 @@ Status Registry::allocate(size_t length, uint32_t access, bool huge, tw_memory**
 }
 
 /// Afterwards no access by a key reaches the memory, and none is under way.
-Status Registry::revoke_all(tw_memory* memory) {
+Status Registry::revoke_all(tw_memory* memory, bool waits) {
   {
     const Writing writing(*state_);
     if (!state_->memories.contains(memory)) {
@@ -146,20 +146,20 @@ Status Registry::revoke_all(tw_memory* memory) {
   }
   const std::shared_lock lock(state_->listening);
   for (SegmentListener* listener : state_->listeners) {
-    if (!listener->on_keys_revoked()) {
+    if (!listener->on_keys_revoked(waits)) {
       return fail(TW_ERR_BUSY, "a stopped peer is in the middle of a copy of this memory; release it again when it goes on");
     }
   }
   return TW_OK;
 }
 
-Status Registry::release(tw_memory* memory) {
-  if (Status s = revoke_all(memory); is_error(s)) return s;
-  if (const auto users = memory->users; users != nullptr && !users->close(Deadline(patience_ns_))) {
+Status Registry::release(tw_memory* memory, bool waits) {
+  if (Status s = revoke_all(memory, waits); is_error(s)) return s;
+  if (const auto users = memory->users; users != nullptr && !users->close(Deadline(waits ? patience_ns_ : 0))) {
     return fail(TW_ERR_BUSY,
                 "a device still works on this memory for another worker of this process; release it again when that has ended");
   }
-  if (Status s = give_up_name(memory); is_error(s)) return s;
+  if (Status s = give_up_name(memory, waits); is_error(s)) return s;
   const bool shared = memory->segment.data() != nullptr;
   if (memory->pinning != nullptr) memory->pinning->settle();  // without keys no new one begins
   {
@@ -176,6 +176,33 @@ Status Registry::release(tw_memory* memory) {
   delete memory;
   return TW_OK;
 }
+
+void Registry::release_or_leave(tw_memory* memory) {
+  {
+    const std::lock_guard lock(state_->leaving);
+    state_->left.push_back(memory);
+    state_->left_count.store(state_->left.size(), std::memory_order_relaxed);
+  }
+  release_left();
+}
+
+/// A driver may block in it: under no lock.
+void Registry::release_left() {
+  if (state_->left_count.load(std::memory_order_relaxed) == 0) return;
+  const std::string before = last_error();  // that something is still in use is no error of the caller's
+  std::vector<tw_memory*> all;
+  {
+    const std::lock_guard lock(state_->leaving);
+    all.swap(state_->left);
+  }
+  std::erase_if(all, [this](tw_memory* memory) { return release(memory, false) != TW_ERR_BUSY; });
+  set_last_error(before);
+  const std::lock_guard lock(state_->leaving);
+  state_->left.insert(state_->left.end(), all.begin(), all.end());
+  state_->left_count.store(state_->left.size(), std::memory_order_relaxed);
+}
+
+size_t Registry::left() const { return state_->left_count.load(std::memory_order_relaxed); }
 
 void Registry::announce_release(uint64_t segment) {
   const std::shared_lock lock(state_->listening);
@@ -316,6 +343,20 @@ Status Registry::pin_allocated(uint64_t address, Device& device) {
     }
   }
   return pinning != nullptr ? end_of(*pinning) : fail(TW_ERR_STALE, "this memory was released");
+}
+
+Status Registry::hold_in_process(uint64_t rkey, std::shared_ptr<void>* out) {
+  AllRegistries& all = state_of_process<AllRegistries>();
+  const std::lock_guard lock(all.mutex);
+  for (const Registry* registry : all.list) {
+    const Reading reading(*registry);
+    const auto found = registry->state_->exports.find(rkey);
+    if (found == registry->state_->exports.end()) continue;
+    const tw_memory& memory = *found->second.memory;
+    if (memory.segment.data() == nullptr) *out = memory.device;
+    return TW_OK;
+  }
+  return fail(TW_ERR_STALE, "this memory was released; import a new key");
 }
 
 bool Registry::find_segment(const void* address, size_t length, uint64_t* segment, uint64_t* offset) const {

@@ -45,7 +45,8 @@ struct tw_memory {
   uint64_t segment_id = 0;      // what peers import: the segment, or the name of device memory; 0: they cannot
   uint64_t segment_offset = 0;  // of address in it
   thalweg::impl::Segment segment;
-  thalweg::impl::DeviceAllocation device;                // allocated, or the segment pinned: goes before the segment
+  // Allocated, then shared with those of this process who hold it (hold_in_process); or the segment pinned: goes before the segment.
+  std::shared_ptr<thalweg::impl::DeviceAllocation> device;
   std::shared_ptr<thalweg::impl::PinningAhead> pinning;  // for devices that others of this process work with; the same
   std::vector<uint64_t> rkeys;
   std::shared_ptr<thalweg::impl::DeviceUsers> users;  // of device memory: devices that work on it for others of this process
@@ -71,11 +72,11 @@ class SegmentListener {
   /// device memory without a holder the memory stays). Must not block and must not add or remove listeners.
   virtual void on_segment_released(uint64_t segment) = 0;
   /// Any thread. Keys were revoked: returns when no peer is in the middle of a copy that may have seen one of them alive.
-  /// False: one of them does not come to an end.
-  virtual bool on_keys_revoked() = 0;
+  /// False: one of them does not come to an end; or, unless it `waits`, has not yet.
+  virtual bool on_keys_revoked(bool waits) = 0;
   /// Any thread, after on_segment_released of device memory: returns when no peer has it imported any more. False: one of
-  /// them does not let go.
-  virtual bool await_dropped(uint64_t segment) = 0;
+  /// them does not let go; or, unless it `waits`, has not yet.
+  virtual bool await_dropped(uint64_t segment, bool waits) = 0;
 };
 
 class Registry {
@@ -87,7 +88,13 @@ class Registry {
   /// Revokes its keys first; of device memory, waits until peers have dropped their imports, and until devices that work on
   /// it for other workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not
   /// drop one, or a device does not come to an end; the memory stays registered.
-  Status release(tw_memory* memory);
+  Status release(tw_memory* memory) { return release(memory, true); }
+  /// The same without a wait: what cannot go yet is left behind, which nobody else releases. It goes by a later release_left(), or
+  /// with the registry.
+  void release_or_leave(tw_memory* memory);
+  /// Tries all of that again, without a wait. Costs a load when there is none.
+  void release_left();
+  size_t left() const;                                   // so many were left behind
   Status release_address(void* address);                 // tw_free
   void set_patience(uint64_t ns) { patience_ns_ = ns; }  // with devices of this process: the silence limit
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
@@ -118,6 +125,10 @@ class Registry {
   static Status pin_in_process(uint64_t rkey, Device& device);
   /// The same of the library-allocated memory of this context that holds `address`.
   Status pin_allocated(uint64_t address, Device& device);
+  /// Device memory that the library allocated for any context of this process: while *out lives it stays allocated, whatever
+  /// becomes of its registration and context. Between processes an import stands for this. *out null: memory of the host, or its
+  /// user's own. TW_ERR_STALE: the key is not alive in this process. Not under a Reading.
+  static Status hold_in_process(uint64_t rkey, std::shared_ptr<void>* out);
   /// What work of devices on this memory enters, so that release() waits for it. Null: host memory, or a key that is not
   /// alive.
   std::shared_ptr<DeviceUsers> users(const Reading& reading, uint64_t rkey) const;
@@ -143,8 +154,9 @@ class Registry {
   struct State;
   class Writing;
   static std::shared_ptr<PinningAhead> pinning_of(tw_memory& memory, Device& device);
-  Status revoke_all(tw_memory* memory);
-  Status give_up_name(tw_memory* memory);
+  Status release(tw_memory* memory, bool waits);
+  Status revoke_all(tw_memory* memory, bool waits);
+  Status give_up_name(tw_memory* memory, bool waits);
   Status make_name(const BufferInfo& info, uint64_t address, uint64_t length, tw_memory* holder, uint64_t* segment,
                    uint64_t* offset);
   void forget_name(uint64_t segment);

@@ -91,22 +91,24 @@ void Registry::forget_name(uint64_t segment) {
   announce_release(segment);
 }
 
-/// Of device memory: its last holder takes the name away and waits for the peers, again when they did not let go in time.
-Status Registry::give_up_name(tw_memory* memory) {
+/// Of device memory: its last holder takes the name away, tells the peers, and waits for them, again when they did not let go in time.
+Status Registry::give_up_name(tw_memory* memory, bool waits) {
+  bool taken = false;
   {
     const Writing writing(*state_);
     if (memory->holds_name) {
       memory->holds_name = false;
       DeviceName* name = state_->names.find(memory->segment_id);  // null: the memory was freed before its registration
       memory->awaits_peers = name != nullptr && --name->holders == 0;
-      if (memory->awaits_peers) state_->names.remove(*name);
+      taken = memory->awaits_peers;
+      if (taken) state_->names.remove(*name);
     }
     if (!memory->awaits_peers) return TW_OK;
   }
-  announce_release(memory->segment_id);
+  if (taken) announce_release(memory->segment_id);
   const std::shared_lock lock(state_->listening);
   for (SegmentListener* listener : state_->listeners) {
-    if (!listener->await_dropped(memory->segment_id)) {
+    if (!listener->await_dropped(memory->segment_id, waits)) {
       return fail(TW_ERR_BUSY,
                   "a peer still uses this device memory, or is stopped; release it again when its operations have ended");
     }

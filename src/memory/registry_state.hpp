@@ -75,6 +75,9 @@ struct Registry::State {
   DeviceNames names;
   std::shared_mutex listening;  // calls to listeners share it
   std::vector<SegmentListener*> listeners;
+  std::mutex leaving;  // of `left`
+  std::vector<tw_memory*> left;
+  std::atomic<size_t> left_count{0};
 };
 
 /// The tables may be changed while it lives. Earlier readers are done when the constructor returns.

@@ -4,8 +4,9 @@
 // (window_bind.cpp).
 //
 // Life: a window counts itself in the users of every mapping that it hands addresses of, so that neither a lost peer nor a full
-// cache unmaps them under a running kernel; the owner's release of device memory waits for that. Service threads notify its
-// watches of losses.
+// cache unmaps them under a running kernel; the owner's release of device memory waits for that. Within one process nothing is
+// mapped: there it holds the device memory that the library allocated for other ranks (Registry::hold_in_process), which is freed
+// when the last of them lets go. Service threads notify its watches of losses.
 #pragma once
 #include <memory>
 #include <optional>
@@ -86,7 +87,8 @@ struct tw_window {
   /// What src/routes is asked with of one rank's part; `device` null: for the host. *address: of memory of this process.
   Status describe(uint32_t of, thalweg::impl::Device* device, thalweg::impl::Prepared* out, uint64_t* address) const;
   Status reach_device(uint32_t of, thalweg::impl::Device& device, uint64_t* address);
-  Status take_own(thalweg::impl::PreparedRoute route, thalweg::impl::Device& device, uint64_t address);
+  Status take_own(thalweg::impl::PreparedRoute route, const thalweg::impl::RemoteRegion* region, thalweg::impl::Device& device,
+                  uint64_t address);
   Status take_remote(thalweg::impl::PreparedRoute route, thalweg::impl::RemoteRegion& region, thalweg::impl::Device& device,
                      uint64_t* address);
   Status pin(thalweg::impl::Device& device, uint64_t address);
@@ -101,6 +103,7 @@ struct tw_window {
   tw_endpoint* own_endpoint_ = nullptr;
   tw_remote_memory* own_remote_ = nullptr;
   std::vector<thalweg::impl::Mapping*> held_;
+  std::vector<std::shared_ptr<void>> held_here_;  // of other ranks of this process
   std::vector<thalweg::impl::Pinning> pinnings_;
   std::mutex bindings_mutex_;  // check() may come from any thread
   std::vector<std::unique_ptr<thalweg::impl::WindowBinding>> bindings_;

@@ -86,9 +86,13 @@ Status tw_window::pin(Device& device, uint64_t address) {
   return TW_OK;
 }
 
-/// Of memory of this process. One of another rank ends the window before its memory, so that is pinned as this rank's own.
-Status tw_window::take_own(PreparedRoute route, Device& device, uint64_t address) {
+/// Of memory of this process, `region` null: the own rank's. Host memory of another rank, who ends the window before it, is pinned as
+/// the own one; a device's is held, as a rank may end alone where a group ends its windows.
+Status tw_window::take_own(PreparedRoute route, const RemoteRegion* region, Device& device, uint64_t address) {
   if (route == PreparedRoute::pinned) return pin(device, address);
+  std::shared_ptr<void> held;
+  if (region != nullptr && is_error(Registry::hold_in_process(region->key.rkey, &held))) return fail_released();
+  if (held != nullptr) held_here_.push_back(std::move(held));
   bool kernels = true;
   const Engine::Guard guard(*worker.engine);
   if (Status s = worker.engine->devices().admit(device, address, memory->length, &kernels); is_error(s)) return s;
@@ -128,7 +132,7 @@ Status tw_window::reach_device(uint32_t of, Device& device, uint64_t* address) {
   if (const Status s = describe(of, &device, &how.facts, address); is_error(s)) return s == TW_ERR_STALE ? fail_released() : s;
   auto* const region = reinterpret_cast<RemoteRegion*>(ranks[of].remote);
   const Status status = how.try_routes(how.facts.access ? TW_ERR_UNSUPPORTED : TW_ERR_UNREACHABLE, [&](PreparedRoute route) {
-    return how.facts.mine ? take_own(route, device, *address) : take_remote(route, *region, device, address);
+    return how.facts.mine ? take_own(route, region, device, *address) : take_remote(route, *region, device, address);
   });
   if (status != TW_ERR_UNREACHABLE && status != TW_ERR_UNSUPPORTED) return status;
   return fail(status, "%s", how.why_not().c_str());

@@ -244,6 +244,7 @@ void tw_window::let_go() {
     for (Mapping* mapping : held_) --mapping->users;
     held_.clear();
   }
+  held_here_.clear();
   for (WindowRank& other : ranks) tw_remote_memory_release(std::exchange(other.remote, nullptr));
   tw_remote_memory_release(std::exchange(own_remote_, nullptr));
   if (own_endpoint_ != nullptr) (void)tw_endpoint_close(std::exchange(own_endpoint_, nullptr), TW_CLOSE_GRACEFUL, nullptr);

@@ -68,8 +68,8 @@ class Host final : SegmentListener {
     size_t length;
   };
   void on_segment_released(uint64_t segment) override;
-  bool on_keys_revoked() override { return true; }
-  bool await_dropped(uint64_t segment) override { return !dropped || dropped(segment); }
+  bool on_keys_revoked(bool) override { return true; }
+  bool await_dropped(uint64_t segment, bool) override { return !dropped || dropped(segment); }
   void drop(const View& view);
 
   SignalPool pool_;

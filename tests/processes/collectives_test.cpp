@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between three processes over shm and tcp, until one of them is killed: the others end with an error that names it.
+// Collectives between three processes over shm and tcp, until one of them is killed: the others end with an error that names it. And
+// groups with collectives on queues that end on one rank long before they do on others.
 #include <gtest/gtest.h>
 #include <thalweg/thalweg.hpp>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 
 #include "../fixtures/rooms.hpp"
+#include "core/context.hpp"
 #include "process.hpp"
 
 using namespace thalweg::test;
@@ -178,6 +181,60 @@ const Role kMember("collectives member", [](Pipe& pipe) {
   pipe.receive();
   return 0;
 });
+
+/// Ends a group whose ranks have called a collective on queues when it is told so: how long that took, in ms, and how many memories
+/// were left behind. Told again, it makes and ends groups until none is.
+const Role kLeaver("collectives leaver", [](Pipe& pipe) {
+  Rank rank(static_cast<uint32_t>(std::atoi(std::getenv("GROUP_RANK"))), std::getenv("GROUP_STORE"), "shm");
+  tw_context* const context = rank.side.context;
+  const std::string place = "emulated:" + std::to_string(rank.rank % 2);
+  tw_group* group = nullptr;
+  tw_queue* queue = nullptr;
+  if (tw_group_duplicate(rank.group, &group) != TW_OK || tw_queue_create(context, place.c_str(), nullptr, &queue) != TW_OK)
+    return 1;
+  if (tw_barrier_on(queue, group, nullptr) != TW_OK || tw_queue_synchronize(queue) != TW_OK) return 2;
+  if (tw_queue_check(queue) != TW_OK) return 3;
+  tw_queue_destroy(queue);
+  pipe.send("called");
+  pipe.receive();
+  const uint64_t begin = now_ns();
+  if (tw_group_destroy(group) != TW_OK) return 4;
+  pipe.send(std::to_string((now_ns() - begin) / 1'000'000) + " " + std::to_string(context->registry->left()));
+  pipe.receive();
+  for (const uint64_t limit = now_ns() + 10 * kSecond; context->registry->left() != 0 && now_ns() < limit;) {
+    if (tw_group_duplicate(rank.group, &group) != TW_OK || tw_group_destroy(group) != TW_OK) return 5;
+  }
+  pipe.send(std::to_string(context->registry->left()));
+  pipe.receive();
+  return 0;
+});
+
+TEST(GroupsThatEnd, DoNotWaitForOtherRanksAndLeaveNothing) {
+  char directory[] = "/tmp/thalweg-collectives-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  std::vector<std::unique_ptr<Child>> children;
+  for (uint32_t i = 0; i < kRanks; ++i) {
+    const std::vector<std::string> environment = {"GROUP_RANK=" + std::to_string(i),
+                                                  std::string("GROUP_STORE=file:") + directory + "/store",
+                                                  "THALWEG_EMULATED=devices=2"};
+    children.push_back(std::make_unique<Child>("collectives leaver", environment));
+  }
+  for (auto& child : children) ASSERT_EQ(child->receive(), "called");
+  for (uint32_t i = 0; i < kRanks; ++i) {
+    children[i]->send("end");
+    unsigned ms = 0, left = 0;
+    ASSERT_EQ(sscanf(children[i]->receive().c_str(), "%u %u", &ms, &left), 2) << "rank " << i;
+    EXPECT_LT(ms, 1000u) << "rank " << i;
+    if (i + 1 < kRanks) EXPECT_EQ(left, 1u) << "others may still store there; rank " << i;
+  }
+  for (auto& child : children) {
+    child->send("again");
+    EXPECT_EQ(child->receive(), "0");
+  }
+  for (auto& child : children) child->send("end");
+  for (auto& child : children) EXPECT_EQ(child->join(), 0);
+  std::filesystem::remove_all(directory);
+}
 
 using Place = std::tuple<const char*, uint32_t>;
 class CollectivesBetween : public testing::TestWithParam<Place> {};

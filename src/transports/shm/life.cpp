@@ -189,6 +189,4 @@ Status ShmPort::import_device(Link& base, uint64_t segment, Device& device, Mapp
 
 void ShmPort::on_segment_released(uint64_t segment) { mailbox_->send_release(segment); }
 
-bool ShmPort::on_keys_revoked() { return mailbox_->await_copies(copy_limit()); }
-
 }  // namespace thalweg::impl::shm

@@ -191,8 +191,10 @@ class ShmPort final : public Port, private SegmentListener {
   void bury();
   void barrier() const;
   void on_segment_released(uint64_t segment) override;
-  bool on_keys_revoked() override;
-  bool await_dropped(uint64_t segment) override { return mailbox_->await_dropped(segment, copy_limit()); }
+  bool on_keys_revoked(bool waits) override { return mailbox_->await_copies(waits ? copy_limit() : 0); }
+  bool await_dropped(uint64_t segment, bool waits) override {
+    return mailbox_->await_dropped(segment, waits ? copy_limit() : 0);
+  }
   /// How long a peer that is in the middle of a copy is waited for: it can only be stopped.
   uint64_t copy_limit() const { return options_.silent_timeout_ns != 0 ? options_.silent_timeout_ns : 5'000'000'000; }
 

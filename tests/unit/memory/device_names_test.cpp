@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "memory/placement.hpp"
 #include "memory/registry_state.hpp"
 #include "unit/devices/emulated_tools.hpp"
 
@@ -19,11 +20,16 @@ constexpr uint64_t kPiece = 4096;
 struct Listener final : SegmentListener {
   std::vector<uint64_t> released, awaited;
   void on_segment_released(uint64_t segment) override { released.push_back(segment); }
-  bool on_keys_revoked() override { return true; }
-  bool await_dropped(uint64_t segment) override {
-    awaited.push_back(segment);
+  bool on_keys_revoked(bool waits) override {
+    waited |= waits;
     return true;
   }
+  bool await_dropped(uint64_t segment, bool waits) override {
+    awaited.push_back(segment);
+    waited |= waits;
+    return quiet;
+  }
+  bool quiet = true, waited = false;
 };
 
 struct Names : ::testing::Test {
@@ -38,6 +44,22 @@ struct Names : ::testing::Test {
     BufferInfo info;
     const Status s = find_device(address, &info);
     return s == TW_OK ? registry.name_device_memory(info, address, length, &segment, &offset) : s;
+  }
+  tw_memory* allocated(uint64_t length) {
+    tw_memory* memory = nullptr;
+    const MemoryPlace place{MemoryKind::emulated, device.get()};
+    EXPECT_EQ(allocate_at(registry, place, length, 0, false, &memory), TW_OK) << last_error();
+    return memory;
+  }
+  /// Has it not been freed yet?
+  static bool is_there(uint64_t address) {
+    BufferInfo info;
+    return find_device(address, &info) == TW_OK;
+  }
+  static KeyBody key_of(tw_memory& memory) {
+    KeyBody key{};
+    EXPECT_EQ(memory.registry->export_range(&memory, 0, 0, 0, &key), TW_OK) << last_error();
+    return key;
   }
   tw_memory* take(uint64_t address, uint64_t length) {
     BufferInfo info;
@@ -175,6 +197,91 @@ TEST_F(Names, TheLastRegistrationTakesTheNameAndWaitsForPeers) {
   ASSERT_EQ(registry.release(two), TW_OK);
   EXPECT_EQ(listener.released, std::vector<uint64_t>{shared});
   EXPECT_EQ(listener.awaited, std::vector<uint64_t>{shared});
+}
+
+TEST_F(Names, WhatPeersHoldIsLeftBehindWithoutAWait) {
+  tw_memory *const one = allocated(1000), *const two = allocated(3000);
+  const uint64_t addresses[] = {reinterpret_cast<uint64_t>(one->address), reinterpret_cast<uint64_t>(two->address)};
+  const KeyBody key = key_of(*one);
+  listener.quiet = false;
+  set_last_error("what failed before");
+  registry.release_or_leave(one);
+  registry.release_or_leave(two);
+  EXPECT_STREQ(last_error(), "what failed before");
+  EXPECT_EQ(registry.left(), 2u);
+  EXPECT_TRUE(is_there(addresses[0]) && is_there(addresses[1])) << "a peer may still store there";
+  {
+    const Registry::Reading reading(registry);
+    Target target;
+    EXPECT_EQ(registry.resolve(reading, key.rkey, 0, 8, TW_MEMORY_READ, &target), TW_ERR_STALE);
+  }
+  registry.release_left();
+  EXPECT_EQ(registry.left(), 2u);
+  EXPECT_EQ(listener.released.size(), 2u) << "peers are told once";
+  listener.quiet = true;
+  registry.release_left();
+  EXPECT_EQ(registry.left(), 0u);
+  EXPECT_FALSE(is_there(addresses[0]) || is_there(addresses[1]));
+  EXPECT_FALSE(listener.waited);
+}
+
+TEST_F(Names, WhatIsLeftBehindEndsWithTheRegistry) {
+  uint64_t address = 0;
+  Listener holds;
+  holds.quiet = false;
+  {
+    Registry other(kIncarnation);
+    other.add_listener(&holds);
+    tw_memory* memory = nullptr;
+    ASSERT_EQ(allocate_at(other, {MemoryKind::emulated, device.get()}, 1000, 0, false, &memory), TW_OK) << last_error();
+    address = reinterpret_cast<uint64_t>(memory->address);
+    other.release_or_leave(memory);
+    EXPECT_TRUE(is_there(address));
+    other.remove_listener(&holds);  // as ports do, when they have waited
+  }
+  EXPECT_FALSE(is_there(address));
+}
+
+TEST_F(Names, WhatOthersOfTheProcessHoldOutlivesItsReleaseAndRegistry) {
+  std::shared_ptr<void> held, again, none;
+  uint64_t addresses[2] = {};
+  KeyBody key{};
+  {
+    Registry other(kIncarnation);
+    for (uint64_t& address : addresses) {
+      tw_memory* memory = nullptr;
+      ASSERT_EQ(allocate_at(other, {MemoryKind::emulated, device.get()}, 1000, 0, false, &memory), TW_OK) << last_error();
+      address = reinterpret_cast<uint64_t>(memory->address);
+      key = key_of(*memory);
+      std::shared_ptr<void>& holds = held == nullptr ? held : again;
+      ASSERT_EQ(Registry::hold_in_process(key.rkey, &holds), TW_OK) << last_error();
+      ASSERT_NE(holds, nullptr);
+      if (&holds == &held) EXPECT_EQ(other.release(memory), TW_OK) << "nobody waits for them";
+    }
+    EXPECT_TRUE(is_there(addresses[0]));
+  }
+  EXPECT_TRUE(is_there(addresses[0]) && is_there(addresses[1]));
+  EXPECT_EQ(Registry::hold_in_process(key.rkey, &none), TW_ERR_STALE);
+  EXPECT_EQ(none, nullptr);
+  held.reset();
+  EXPECT_FALSE(is_there(addresses[0]));
+  EXPECT_TRUE(is_there(addresses[1]));
+  again.reset();
+  EXPECT_FALSE(is_there(addresses[1]));
+}
+
+TEST_F(Names, WhatTheLibraryDoesNotOwnIsNotHeld) {
+  const uint64_t a = allocate(*device, 1000);
+  std::shared_ptr<void> held;
+  tw_memory* const users = take(a, 1000);
+  EXPECT_EQ(Registry::hold_in_process(key_of(*users).rkey, &held), TW_OK) << last_error();
+  EXPECT_EQ(held, nullptr);
+  tw_memory* pinned = nullptr;
+  ASSERT_EQ(allocate_at(registry, {MemoryKind::pinned, device.get()}, 1000, 0, false, &pinned), TW_OK) << last_error();
+  EXPECT_EQ(Registry::hold_in_process(key_of(*pinned).rkey, &held), TW_OK) << last_error();
+  EXPECT_EQ(held, nullptr) << "its pages go with the segment";
+  EXPECT_EQ(registry.release(pinned), TW_OK);
+  EXPECT_EQ(registry.release(users), TW_OK);
 }
 
 TEST_F(Names, WhatCannotBeExportedIsRegisteredWithoutAName) {

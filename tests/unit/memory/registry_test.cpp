@@ -101,11 +101,11 @@ TEST(Registry, RefusesNonsense) {
 struct Listener final : SegmentListener {
   std::vector<uint64_t> released;
   void on_segment_released(uint64_t segment) override { released.push_back(segment); }
-  bool on_keys_revoked() override {
+  bool on_keys_revoked(bool) override {
     ++asked;
     return quiet;
   }
-  bool await_dropped(uint64_t segment) override {
+  bool await_dropped(uint64_t segment, bool) override {
     awaited.push_back(segment);
     return quiet;
   }

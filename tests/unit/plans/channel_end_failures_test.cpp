@@ -413,8 +413,8 @@ struct CopyingPeer final : impl::SegmentListener {
   explicit CopyingPeer(impl::Registry& of) : registry(of) { registry.add_listener(this); }
   ~CopyingPeer() override { registry.remove_listener(this); }
   void on_segment_released(uint64_t) override {}
-  bool on_keys_revoked() override { return !stopped; }
-  bool await_dropped(uint64_t) override { return true; }
+  bool on_keys_revoked(bool) override { return !stopped; }
+  bool await_dropped(uint64_t, bool) override { return true; }
   impl::Registry& registry;
   std::atomic<bool> stopped{true};
 };
