@@ -70,25 +70,28 @@ void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
 Status Exchange::await(uint32_t from, uint64_t step, Letter* letter) {
   Mailbox& box = Mailbox::of(group_.worker);
   const uint64_t sender = group_.peers->sender(group_.member(from));
-  if (box.take(group_.worker, sender, group_.id, step, letter)) return TW_OK;
+  Status here = TW_IN_PROGRESS;
+  const auto look = [&] {  // it may be asked again after a yes
+    if (here == TW_IN_PROGRESS) here = box.take(group_.worker, sender, group_.id, step, letter);
+    return here != TW_IN_PROGRESS;
+  };
+  if (look()) return here;
   tw_endpoint* endpoint = nullptr;
   Status status = group_.endpoint(from, &endpoint);
   if (endpoint == nullptr) return status;
   Status ended = TW_OK;
-  bool here = false;
   status = group_.worker.wait_until(
       [&] {
-        here = here || box.take(group_.worker, sender, group_.id, step, letter);  // it may be asked again after a yes
-        if (here) return true;
+        if (look()) return true;
         ended = tw_endpoint_state(endpoint);
         if (!is_error(ended)) ended = interrupted();
         if (!is_error(ended) && end_.failure) ended = stopped_ = end_.failure();
-        // What came before the loss counts.
-        here = is_error(ended) && box.take(group_.worker, sender, group_.id, step, letter);
-        return here || is_error(ended);
+        if (!is_error(ended)) return false;
+        look();  // what came before the loss counts
+        return true;
       },
       deadline_.left_ns());
-  if (here) return TW_OK;
+  if (here != TW_IN_PROGRESS) return here;
   return is_error(ended) ? ended : status;
 }
 
@@ -101,7 +104,7 @@ Status Exchange::get(uint32_t round, uint32_t distance, uint32_t count) {
   if (status == TW_ERR_TIMED_OUT) {
     record(status, from, "it has not come, or waits for another one");
   } else if (is_error(status)) {
-    record(TW_ERR_PEER_LOST, from, last_error());
+    record(status == TW_ERR_LIMIT ? status : Status{TW_ERR_PEER_LOST}, from, last_error());
   } else if (is_error(letter.status)) {
     record(letter.status, std::min(letter.rank, group_.size - 1), "another rank has told so");
   } else if (letter.bytes.size() != count * length_) {

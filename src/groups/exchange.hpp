@@ -10,7 +10,7 @@ namespace thalweg::impl {
 
 /// An allgather: values[i * length] becomes rank i's `mine`. All ranks call it in the same order; it progresses the worker.
 /// When a rank is lost, every other one that waits for its value, directly or not, gets TW_ERR_PEER_LOST with the rank.
-/// TW_ERR_TIMED_OUT names a rank that has not come, or waits for another.
+/// TW_ERR_TIMED_OUT names a rank that has not come, or waits for another; TW_ERR_LIMIT one that is too far ahead (mailbox.hpp).
 Status exchange(tw_group& group, const void* mine, size_t length, void* values);
 
 /// What else ends an exchange, of a caller that then tells all ranks so.

@@ -11,21 +11,22 @@
 #include "protocols/active.hpp"
 
 namespace thalweg::impl {
-namespace {
 
-/// Of a piece; its bytes follow. Pieces of a letter come in order.
-struct PieceHead {
+/// Its head; its bytes follow. Pieces of a letter come in order.
+struct LetterPiece {
   uint64_t group, step;
   int32_t status;
   uint32_t rank;
   uint32_t at, total;  // bytes
 };
-static_assert(sizeof(PieceHead) == 32);
+static_assert(sizeof(LetterPiece) == 32);
 
-constexpr size_t kPiece = 4096;
+namespace {
+
+constexpr size_t kPiece = 4096, kMostEnded = 16;
 constexpr uint64_t kOverhead = 128;  // what keeping a letter costs besides its bytes
 
-Status send_piece(tw_endpoint& to, const PieceHead& head, const std::byte* bytes, size_t length) {
+Status send_piece(tw_endpoint& to, const LetterPiece& head, const std::byte* bytes, size_t length) {
   std::byte header[sizeof head + kPiece];
   std::memcpy(header, &head, sizeof head);
   if (length != 0) std::memcpy(header + sizeof head, bytes, length);
@@ -54,7 +55,7 @@ Status Mailbox::send(tw_endpoint& to, uint64_t group, uint64_t step, const Lette
   {
     const Engine::Guard guard(*to.worker->engine);
     if (is_error(to.peer->state)) return fail(to.peer->state, "%s", to.peer->why.c_str());
-    PieceHead head{group, step, letter.status, letter.rank, 0, static_cast<uint32_t>(letter.bytes.size())};
+    LetterPiece head{group, step, letter.status, letter.rank, 0, static_cast<uint32_t>(letter.bytes.size())};
     do {
       const size_t length = std::min(kPiece, letter.bytes.size() - head.at);
       if (Status s = send_piece(to, head, letter.bytes.data() + head.at, length); is_error(s)) return s;
@@ -76,54 +77,93 @@ void Mailbox::deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, ui
       timeout_ns);
 }
 
+/// Of the piece's letter, which may begin with it. Null: there is none, for which there is no room.
+Mailbox::Kept* Mailbox::find(const LetterPiece& piece, uint64_t from) {
+  const Key key{piece.group, piece.step, from};
+  if (const auto at = kept_.find(key); at != kept_.end()) return &at->second;
+  if (piece.at != 0) return nullptr;
+  const uint64_t bytes = piece.total + kOverhead;
+  Sender& sender = senders_[from];
+  if (sender.has_ended(piece.group)) return nullptr;
+  if (sender.bytes + bytes > (total_ + bytes <= kMost ? kMostOfOne : kAlways)) {
+    end(from, piece.group);
+    return nullptr;
+  }
+  Kept kept;
+  kept.letter.status = std::min(piece.status, 0);
+  kept.letter.rank = piece.rank;
+  kept.letter.bytes.resize(piece.total);
+  Kept& made = kept_.emplace(key, std::move(kept)).first->second;
+  sender.bytes += bytes;
+  total_ += bytes;
+  return &made;
+}
+
+/// What the sender sends to the group counts no more, so that its receiver does not wait for what was dropped.
+void Mailbox::end(uint64_t from, uint64_t group) {
+  std::vector<uint64_t>& ended = senders_[from].ended;
+  if (ended.size() == kMostEnded) ended.erase(ended.begin());
+  ended.push_back(group);
+  warn_once("group_mail",
+            "a message of a group was dropped: its sender is too far ahead of this rank, which was told to whoever "
+            "waits for it");
+}
+
+void Mailbox::give_back(uint64_t from, uint64_t bytes) {
+  const auto at = senders_.find(from);
+  at->second.bytes -= bytes;
+  total_ -= bytes;
+  if (at->second.bytes == 0 && at->second.ended.empty()) senders_.erase(at);
+}
+
 /// In progress, under the lock. Untrusted bytes: a piece that does not fit is dropped, and the rank that waits for it times out.
 tw_status Mailbox::keep(void* self, const tw_am_message* message) {
   auto& box = *static_cast<Mailbox*>(self);
-  PieceHead head;
+  LetterPiece head;
   if (message->endpoint == nullptr || message->header_length < sizeof head) return TW_OK;
   std::memcpy(&head, message->header, sizeof head);
   const size_t length = message->header_length - sizeof head;
   try {
-    const auto [at, fresh] = box.kept_.try_emplace(Key{head.group, head.step, sender_of(*message->endpoint)});
-    Kept& kept = at->second;
-    if (fresh) {
-      if (head.at != 0 || box.total_ + head.total + kOverhead > kMost) {
-        box.kept_.erase(at);
-        warn_once("group_mail", "a message of a group was dropped: it is damaged, or 64 MiB of such wait to be asked for");
-        return TW_OK;
-      }
-      kept.letter.status = std::min(head.status, 0);
-      kept.letter.rank = head.rank;
-      kept.letter.bytes.resize(head.total);
-      box.total_ += head.total + kOverhead;
-    }
-    if (head.at != kept.here || head.total != kept.letter.bytes.size() || length > head.total - head.at) return TW_OK;
+    Kept* const kept = box.find(head, sender_of(*message->endpoint));
+    if (kept == nullptr || head.at != kept->here) return TW_OK;
+    if (head.total != kept->letter.bytes.size() || length > head.total - head.at) return TW_OK;
     if (length != 0)
-      std::memcpy(kept.letter.bytes.data() + head.at, static_cast<const std::byte*>(message->header) + sizeof head, length);
-    kept.here += length;
+      std::memcpy(kept->letter.bytes.data() + head.at, static_cast<const std::byte*>(message->header) + sizeof head, length);
+    kept->here += length;
   } catch (const std::bad_alloc&) {
     log(LogLevel::warning, "a message of a group was dropped: no memory");
   }
   return TW_OK;
 }
 
-bool Mailbox::take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out) {
+Status Mailbox::take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out) {
   const Engine::Guard guard(*worker.engine);
   const auto at = kept_.find(Key{group, step, from});
-  if (at == kept_.end() || !at->second.complete()) return false;
+  if (at == kept_.end()) {
+    const auto sender = senders_.find(from);
+    if (sender == senders_.end() || !sender->second.has_ended(group)) return TW_IN_PROGRESS;
+    return fail(
+        TW_ERR_LIMIT,
+        "it has sent more than %llu MiB ahead of what this rank has asked for, or little less while other ranks had, too; let "
+        "ranks meet before they go on (a barrier), or exchange less at once",
+        static_cast<unsigned long long>(kMostOfOne >> 20));
+  }
+  if (!at->second.complete()) return TW_IN_PROGRESS;
   *out = std::move(at->second.letter);
-  total_ -= out->bytes.size() + kOverhead;
   kept_.erase(at);
-  return true;
+  give_back(from, out->bytes.size() + kOverhead);
+  return TW_OK;
 }
 
 void Mailbox::forget(tw_worker& worker, uint64_t group) {
   const Engine::Guard guard(*worker.engine);
   auto at = kept_.lower_bound(Key{group, 0, 0});
   while (at != kept_.end() && std::get<0>(at->first) == group) {
-    total_ -= at->second.letter.bytes.size() + kOverhead;
+    give_back(std::get<2>(at->first), at->second.letter.bytes.size() + kOverhead);
     at = kept_.erase(at);
   }
+  for (auto& [from, sender] : senders_) std::erase(sender.ended, group);
+  std::erase_if(senders_, [](const auto& one) { return one.second.bytes == 0 && one.second.ended.empty(); });
 }
 
 }  // namespace thalweg::impl

@@ -4,9 +4,11 @@
 //
 // Threads: the worker's; the handler runs in progress under its lock, and what follows takes the lock.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "core/worker.hpp"
@@ -26,9 +28,13 @@ struct Letter {
   std::vector<std::byte> bytes;
 };
 
+struct LetterPiece;  // on the wire
+
 class Mailbox {
  public:
-  static constexpr uint64_t kMost = 64u << 20;  // bytes of letters that are not asked for yet; beyond, they are dropped
+  /// Bytes of letters that are not asked for yet: of one sender, and of all; beyond that each still has kAlways, whatever the others
+  /// have sent. A letter without room is dropped, and with it what its sender sends to that group.
+  static constexpr uint64_t kMostOfOne = 32u << 20, kMost = 128u << 20, kAlways = 256u << 10;
   /// The worker's; the first call makes it. Called before peers know that the group exists.
   static Mailbox& of(tw_worker& worker);
   /// Returns at once; the bytes are copied. The endpoint may still be connecting.
@@ -36,8 +42,8 @@ class Mailbox {
   /// Progresses until what was sent there is with the transports, or lost: a rank that goes on without progress keeps no other
   /// waiting.
   static void deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, uint64_t timeout_ns);
-  /// False: it has not come, or not all of it.
-  bool take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out);
+  /// TW_IN_PROGRESS: it has not come, or not all of it. TW_ERR_LIMIT: nor will it: a letter of this sender and group was dropped.
+  Status take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out);
   /// The group has ended here.
   void forget(tw_worker& worker, uint64_t group);
 
@@ -47,10 +53,19 @@ class Mailbox {
     size_t here = 0;  // bytes
     bool complete() const { return here == letter.bytes.size(); }
   };
+  struct Sender {
+    uint64_t bytes = 0;           // of its letters
+    std::vector<uint64_t> ended;  // groups of which one was dropped: the last kMostEnded
+    bool has_ended(uint64_t group) const { return std::find(ended.begin(), ended.end(), group) != ended.end(); }
+  };
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;  // group, step, sender
   static tw_status keep(void* self, const tw_am_message* message);
+  Kept* find(const LetterPiece& piece, uint64_t from);
+  void end(uint64_t from, uint64_t group);
+  void give_back(uint64_t from, uint64_t bytes);
   std::map<Key, Kept> kept_;
-  uint64_t total_ = 0;
+  std::unordered_map<uint64_t, Sender> senders_;  // of kept letters, and those of which one was dropped
+  uint64_t total_ = 0;                            // bytes of all
 };
 
 }  // namespace thalweg::impl

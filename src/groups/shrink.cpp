@@ -75,26 +75,28 @@ Status Shrink::hear(uint32_t from, uint64_t round) {
   Letter letter;
   Status ended = TW_OK;
   const auto take = [&] {
-    decided_ = box.take(group_.worker, sender, group_.id, step_ + kDecision, &letter);
-    return decided_ || box.take(group_.worker, sender, group_.id, step_ + round, &letter);
+    decided_ = box.take(group_.worker, sender, group_.id, step_ + kDecision, &letter) == TW_OK;
+    return decided_ ? Status{TW_OK} : box.take(group_.worker, sender, group_.id, step_ + round, &letter);
   };
-  bool came = false;
+  Status came = TW_IN_PROGRESS;
   const Status waited = group_.worker.wait_until(
       [&] {
-        if (came || (came = take())) return true;  // it may be asked again after a yes
+        if (came == TW_IN_PROGRESS) came = take();  // it may be asked again after a yes
+        if (came != TW_IN_PROGRESS) return true;
         ended = tw_endpoint_state(endpoint);
         if (!is_error(ended)) ended = interrupted();
         if (is_error(ended)) came = take();
-        return came || is_error(ended);
+        return is_error(ended);
       },
       deadline_.left_ns());
-  if (came) {
+  if (came == TW_OK) {
     if (decided_) here_.assign(group_.size, 0), lost_ = here_;
     add(letter);
     return TW_OK;
   }
   if (ended == TW_ERR_CANCELED) return ended;
-  if (!is_error(ended)) return fail(waited, "rank %u does not shrink the group: all ranks that are left call it", from);
+  if (!is_error(ended) && came == TW_IN_PROGRESS)
+    return fail(waited, "rank %u does not shrink the group: all ranks that are left call it", from);
   silent_[from] = 1;
   return TW_OK;
 }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that send ahead of their receivers: those that send too much fail alone.
+#include <random>
+
+#include "groups/group.hpp"
+#include "groups/mailbox.hpp"
+#include "worlds.hpp"
+
+namespace thalweg::test {
+namespace {
+
+using impl::Letter;
+using impl::Mailbox;
+
+constexpr uint64_t kMiB = 1u << 20, kLimitNs = 60 * kSecond;
+
+Letter random_letter(size_t length) {
+  std::mt19937_64 random(std::random_device{}());
+  Letter letter;
+  letter.bytes.resize(length);
+  for (std::byte& byte : letter.bytes) byte = static_cast<std::byte>(random());
+  return letter;
+}
+
+/// One rank's box, and what others sent there.
+struct Box {
+  explicit Box(const Group& of) : group(*of.get()), worker(group.worker) {}
+  uint64_t sender(uint32_t rank) const { return group.peers->sender(group.member(rank)); }
+  tw_status take(uint32_t from, uint64_t step, Letter* letter) {
+    return Mailbox::of(worker).take(worker, sender(from), group.id, step, letter);
+  }
+  /// When it has come, or does not.
+  tw_status await(uint32_t from, uint64_t step, Letter* letter) {
+    tw_status status = TW_IN_PROGRESS;
+    const auto came = [&] {
+      if (status == TW_IN_PROGRESS) status = take(from, step, letter);
+      return status != TW_IN_PROGRESS;
+    };
+    EXPECT_EQ(worker.wait_until(came, kLimitNs), TW_OK);
+    return status;
+  }
+  template <class Done>
+  void progress_until(Done done) {
+    EXPECT_EQ(worker.wait_until(done, kLimitNs), TW_OK);
+  }
+  tw_group& group;
+  tw_worker& worker;
+};
+
+void send(const Group& group, uint32_t to, uint64_t step, const Letter& letter) {
+  tw_endpoint* endpoint = nullptr;
+  ASSERT_EQ(group.get()->await_endpoint(to, &endpoint), TW_OK) << tw_last_error();
+  ASSERT_EQ(Mailbox::send(*endpoint, group.get()->id, step, letter), TW_OK) << tw_last_error();
+  Mailbox::deliver(group.get()->worker, {endpoint}, kLimitNs);
+}
+
+constexpr uint64_t kAhead = 1000;  // steps that no exchange comes to
+
+TEST(Mailboxes, ASenderTooFarAheadFailsAlone) {
+  constexpr uint64_t kLetters = 9;  // of 8 MiB
+  std::atomic<bool> flooded{false};
+  std::vector<Letter> sent;
+  for (uint64_t i = 0; i < kLetters; ++i) sent.push_back(random_letter(8 * kMiB));
+  const Letter others = random_letter(10 * kMiB + 13);
+  run_worlds(3, [&](Group& world) {
+    const Group group = world.duplicate();
+    Box box(group);
+    if (world.rank() == 1) {
+      for (uint64_t i = 0; i < kLetters; ++i) send(group, 0, kAhead + i, sent[i]);
+    } else if (world.rank() == 2) {
+      box.progress_until([&] { return flooded.load(); });
+      send(group, 0, kAhead, others);
+    } else {
+      Letter letter;
+      EXPECT_EQ(box.await(1, kAhead + kLetters - 1, &letter), TW_ERR_LIMIT);
+      const std::string text = tw_last_error();
+      EXPECT_NE(text.find("32 MiB"), std::string::npos) << text;
+      EXPECT_NE(text.find("a barrier"), std::string::npos) << text;
+      flooded = true;
+      EXPECT_EQ(box.await(2, kAhead, &letter), TW_OK) << tw_last_error();
+      EXPECT_EQ(letter.bytes, others.bytes);
+      for (uint64_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(box.await(1, kAhead + i, &letter), TW_OK) << "what had room is there";
+        EXPECT_EQ(letter.bytes, sent[i].bytes);
+      }
+      EXPECT_EQ(box.take(1, kAhead + 3, &letter), TW_ERR_LIMIT) << "there is room again; the letter is lost all the same";
+    }
+    char all[3];
+    std::string text;
+    const tw_status status = tw_group_exchange(group.get(), "x", 1, all);
+    if (world.rank() == 0) {
+      EXPECT_EQ(status, TW_ERR_LIMIT);
+      EXPECT_NE(std::string(tw_last_error()).find("rank 1:"), std::string::npos) << tw_last_error();
+    }
+    EXPECT_NE(status, TW_ERR_TIMED_OUT) << tw_last_error();
+    EXPECT_EQ(tw_group_exchange(world.get(), "y", 1, all), TW_OK) << "another group: " << tw_last_error();
+    world.barrier();
+  });
+}
+
+/// Together they fill all that there is; one that has sent nothing still may.
+TEST(Mailboxes, EverySenderKeepsSomeRoom) {
+  constexpr uint32_t kFloods = 5, kLast = kFloods + 1;
+  constexpr uint64_t kLetters = 27 * 16;  // of 64 KiB, by each
+  static_assert(kFloods * kLetters * 65536 > Mailbox::kMost && kLetters * 65536 < Mailbox::kMostOfOne);
+  static_assert(3 * 80 * 1024 + 1024 < Mailbox::kAlways && 4 * 80 * 1024 > Mailbox::kAlways);
+  const Letter letter = random_letter(65536), few = random_letter(80 * 1024);
+  std::atomic<bool> flooded{false};
+  run_worlds(kLast + 1, [&](Group& world) {
+    world.barrier();  // sets up what later ones go by, without letters
+    const Group group = world.duplicate(), marks = world.duplicate();
+    Box box(group), marked(marks);
+    const uint32_t rank = world.rank();
+    Letter came;
+    if (rank == 0) {
+      for (uint32_t from = 1; from <= kFloods; ++from) EXPECT_NE(marked.await(from, kAhead, &came), TW_IN_PROGRESS);
+      flooded = true;
+      EXPECT_EQ(box.await(kLast, kAhead + 3, &came), TW_ERR_LIMIT);
+      for (uint64_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(box.await(kLast, kAhead + i, &came), TW_OK) << tw_last_error();
+        EXPECT_EQ(came.bytes, few.bytes);
+      }
+      EXPECT_EQ(box.take(1, kAhead, &came), TW_OK);
+      EXPECT_EQ(came.bytes, letter.bytes);
+    } else if (rank == kLast) {
+      box.progress_until([&] { return flooded.load(); });
+      for (uint64_t i = 0; i < 4; ++i) send(group, 0, kAhead + i, few);
+    } else {
+      for (uint64_t i = 0; i < kLetters; ++i) send(group, 0, kAhead + i, letter);
+      send(marks, 0, kAhead, Letter{});
+    }
+    world.barrier();
+  });
+}
+
+/// What a group that has ended did not ask for is nobody's any more.
+TEST(Mailboxes, TheEndOfAGroupGivesRoomBack) {
+  const Letter letter = random_letter(12 * kMiB);
+  run_worlds(2, [&](Group& world) {
+    for (int round = 0; round < 4; ++round) {
+      const Group group = world.duplicate();
+      Box box(group);
+      Letter came;
+      if (world.rank() == 1) {
+        for (uint64_t i = 0; i < 2; ++i) send(group, 0, kAhead + i, letter);
+      } else {
+        EXPECT_EQ(box.await(1, kAhead + 1, &came), TW_OK) << tw_last_error();
+        EXPECT_EQ(came.bytes, letter.bytes);
+      }
+      world.barrier();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace thalweg::test
