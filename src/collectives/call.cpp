@@ -224,6 +224,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   if (blocks) span.begin();
   const uint64_t limit_ns = options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns;
   const bool maybe_direct = blocks && (options.algorithm == nullptr || std::strcmp(options.algorithm, "direct") == 0);
+  bool finds = false;
   Collectives* all = nullptr;
   CollectiveTask task;
   {
@@ -233,8 +234,8 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
     if (Status s = prepare_task(*all, call, options, &task); is_error(s)) return s;
     if (Status s = check_combined(call, task); is_error(s)) return s;
     span.bytes = task.bound.output.length;
-    // Before what a callback posts in the set-up, on every rank.
-    if (maybe_direct && !all->direct_tried()) task.number = group.started++;
+    if (Status s = maybe_direct ? all->begin_direct(call.name, &finds) : Status{TW_OK}; is_error(s)) return s;
+    if (finds) task.number = group.started++;  // before what a callback posts in the set-up, on every rank
   }
   if (!blocks) {
     return post_with_sink(group.worker, sinks, request,
@@ -242,7 +243,7 @@ Status run_call(tw_group& group, Call& call, const tw_collective_options& option
   }
   const Occupied here(group);
   if (maybe_direct) {
-    if (Status s = all->find_direct(limit_ns); is_error(s)) return settle(*all, s);
+    if (Status s = finds ? all->find_direct(limit_ns) : Status{TW_OK}; is_error(s)) return settle(*all, s);
     call.what.direct = all->direct() != nullptr;
     if (!call.what.direct && options.algorithm != nullptr)
       return fail(TW_ERR_UNSUPPORTED, "%s: direct: %s", call.name, all->why_not_direct().c_str());

@@ -67,16 +67,28 @@ Status Collectives::check() const {
 
 Status Collectives::failure() const { return impl::fail(failed_, "%s", why_.c_str()); }
 
+Status Collectives::begin_direct(const char* name, bool* finds) {
+  if (finding_direct_)
+    return impl::fail(
+        TW_ERR_BUSY,
+        "%s: another thread is in the group's first blocking collective, which finds out for all how they go: call this "
+        "one when that is over",
+        name);
+  *finds = finding_direct_ = !direct_tried();
+  return TW_OK;
+}
+
 Status Collectives::find_direct(uint64_t limit_ns) {
-  if (direct_tried()) return TW_OK;
-  why_not_direct_ = group_.size == 1 ? "the group has one rank" : "for at most 64 ranks";
   static_assert(DirectArea::kMostRanks == 64);
+  std::string why_not = group_.size == 1 ? "the group has one rank" : "for at most 64 ranks";
   std::unique_ptr<DirectArea> made;
-  if (group_.size == 1 || group_.size > DirectArea::kMostRanks) return TW_OK;
-  if (Status s = DirectArea::agree(*this, limit_ns, &made, &why_not_direct_); is_error(s)) return s;
+  const bool may = group_.size > 1 && group_.size <= DirectArea::kMostRanks;
+  const Status status = may ? DirectArea::agree(*this, limit_ns, &made, &why_not) : Status{TW_OK};
   const Engine::Guard guard(engine());
   direct_ = std::move(made);
-  return TW_OK;
+  why_not_direct_ = std::move(why_not);
+  finding_direct_ = false;
+  return status;
 }
 
 Status Collectives::find_device(Executor& by) {

@@ -45,7 +45,9 @@ class Collectives {
   Status failure() const;
 
   /// Blocking collectives may go over memory that all ranks map (direct_area.hpp). The first ones that may, find out, together: that
-  /// is tried once. Under no lock.
+  /// is tried once. Each of them asks first whether it *finds: TW_ERR_BUSY, as long as another thread's does.
+  Status begin_direct(const char* name, bool* finds);
+  /// Under no lock.
   Status find_direct(uint64_t limit_ns);
   bool direct_tried() const { return direct_ != nullptr || !why_not_direct_.empty(); }
   /// The same of what they call on queues.
@@ -97,6 +99,7 @@ class Collectives {
   std::string why_no_device_;  // empty: not tried yet
   std::unique_ptr<DirectArea> direct_;
   std::string why_not_direct_;                                                                   // empty: not tried yet
+  bool finding_direct_ = false;                                                                  // a call that began by finding
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way
   enum class Answer : uint8_t { none, asked, given };
   std::vector<Answer> answers_;    // by rank: was it told, but for the one whose fault it is; has it given up

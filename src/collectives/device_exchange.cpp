@@ -220,6 +220,7 @@ void fill_equal(const Collective& c, const Call& call, Kernels kernels, const Op
 /// All ranks' devices reach it, or none registers it.
 Status register_window(tw_queue& queue, tw_window& window) {
   tw_group& group = *window.group;
+  const Occupied here(group);
   Collectives* collectives = nullptr;
   if (Status s = enter(group, &collectives); is_error(s)) return s;
   const std::lock_guard turn(collectives->enqueue_order(), std::adopt_lock);

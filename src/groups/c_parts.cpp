@@ -20,6 +20,7 @@ Status make_by(tw_group* group, tw_group** out, Make make) {
   *out = nullptr;
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
+  const Occupied here(*group);
   ++group->made;
   std::unique_ptr<tw_group> made;
   if (Status s = make(&made); is_error(s)) return s;
@@ -84,6 +85,7 @@ tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_op
   *window = nullptr;
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
+  const Occupied here(*group);
   std::vector<tw_endpoint*> endpoints(group->size);
   for (uint32_t i = 0; i < group->size; ++i) {
     // One that is lost makes the creation fail on all ranks, with its number.

@@ -3,6 +3,7 @@
 // of a call, by a message that makes no sense, inside a callback.
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "collectives/call.hpp"
 #include "collectives/calls.hpp"
@@ -134,16 +135,26 @@ TEST(CollectiveFailures, ACallbackInTheSetUpBeginsTheNextOne) {
   }
 }
 
-/// From a callback that the call's own wait runs: of the set-up, of what goes over shared memory, of an exchange.
+/// From a callback that the call's own wait runs: of the set-up, of what goes over shared memory, of an exchange, of a shrink, of the
+/// creation of a window.
 TEST(CollectiveFailures, AGroupIsNotDestroyedUnderABlockingCall) {
   std::atomic<int> called{0};
   run_group(2, [&](GroupRank& rank) {
     const auto block = [&](int turn) {
       if (turn < 2) return tw_barrier(rank.group, nullptr, nullptr);
       char all[2];
-      return tw_group_exchange(rank.group, "x", 1, all);
+      if (turn == 2) return tw_group_exchange(rank.group, "x", 1, all);
+      if (turn == 3) {
+        tw_group* left = nullptr;
+        const tw_status status = tw_group_shrink(rank.group, &left);
+        return status < 0 ? status : tw_group_destroy(left);
+      }
+      const Room room(rank.rank.context, "host", 100);
+      tw_window* window = nullptr;
+      const tw_status status = tw_group_window(rank.group, room.memory(), nullptr, &window);
+      return status < 0 ? status : tw_window_destroy(window);
     };
-    for (int turn = 0; turn < 3; ++turn) {
+    for (int turn = 0; turn < 5; ++turn) {
       struct Ending {
         tw_group* group;
         std::atomic<int>& called;
@@ -169,6 +180,61 @@ TEST(CollectiveFailures, AGroupIsNotDestroyedUnderABlockingCall) {
       if (rank.rank.number == 0) EXPECT_EQ(ending.status, TW_ERR_BUSY) << turn;
     }
   });
+}
+
+/// The first one sets up what all go by, so another thread's is refused until it is over; nothing of it has begun.
+TEST(CollectiveFailures, AnotherThreadsFirstBlockingCallIsRefused) {
+  RankOptions threads;
+  threads.progress = TW_PROGRESS_THREAD;
+  run_group(
+      2,
+      [](GroupRank& rank) {
+        const auto barrier = [&] { return tw_barrier(rank.group, nullptr, nullptr); };
+        const auto waits = [&] {
+          const impl::Engine::Guard guard(*worker_of(rank).engine);
+          return rank.group->running != 0;
+        };
+        if (rank.rank.number == 0) {
+          std::thread first([&] { EXPECT_EQ(barrier(), TW_OK) << tw_last_error(); });
+          while (!waits()) std::this_thread::yield();
+          EXPECT_EQ(barrier(), TW_ERR_BUSY);
+          EXPECT_NE(std::string(tw_last_error()).find("first blocking collective"), std::string::npos) << tw_last_error();
+          rank.rank.barrier();
+          first.join();
+        } else {
+          rank.rank.barrier();
+          EXPECT_EQ(barrier(), TW_OK) << tw_last_error();
+        }
+        EXPECT_EQ(barrier(), TW_OK) << tw_last_error();
+      },
+      threads);
+}
+
+/// Barriers are all alike, so any order of them will do. Each call is made, or refused.
+TEST(CollectiveFailures, TwoThreadsFirstBlockingCallsAreOneAfterTheOther) {
+  RankOptions threads;
+  threads.progress = TW_PROGRESS_THREAD;
+  for (int round = 0; round < 10; ++round) {
+    run_group(
+        3,
+        [](GroupRank& rank) {
+          const auto calls = [&] {
+            for (int made = 0; made < 5;) {
+              const tw_status status = tw_barrier(rank.group, nullptr, nullptr);
+              if (status == TW_ERR_BUSY) {
+                std::this_thread::yield();
+                continue;
+              }
+              ASSERT_EQ(status, TW_OK) << tw_last_error();
+              ++made;
+            }
+          };
+          std::thread other(calls);
+          calls();
+          other.join();
+        },
+        threads);
+  }
 }
 
 TEST(CollectiveFailures, AGiveUpThatIsTooLongIsAFailure) {
