@@ -284,7 +284,8 @@ TW_API size_t tw_remote_memory_length(const tw_remote_memory *remote);
 TW_CHECKED tw_status tw_remote_memory_explain(tw_remote_memory *remote, const char *verb, size_t length, char *buffer,
                                               size_t *size);
 /** The address where loads and stores reach the peer's memory (made by tw_memory_allocate, same machine), or
- *  TW_ERR_UNSUPPORTED. May wait for the mapping to be made. Valid until tw_remote_memory_release or the peer's loss. */
+ *  TW_ERR_UNSUPPORTED. Waits 10 s at most for its owner's answer (TW_ERR_TIMED_OUT); in a callback or handler, which cannot
+ *  wait, TW_ERR_BUSY. Valid until tw_remote_memory_release or the endpoint's close, also when the peer is lost. */
 TW_CHECKED tw_status tw_remote_memory_map(tw_remote_memory *remote, void **address);
 
 /* ------------------------------------------------------------------------------------------------ layouts */

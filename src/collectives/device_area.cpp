@@ -77,6 +77,11 @@ uint32_t blocks_of(const std::vector<AreaOffer>& all) {
   return std::bit_floor(std::max(blocks, 1u));
 }
 
+bool share_devices(const std::vector<AreaOffer>& all) {
+  return std::ranges::any_of(all,
+                             [&](const AreaOffer& one) { return std::ranges::count(all, one.device, &AreaOffer::device) > 1; });
+}
+
 uint32_t offered_blocks(const Executor& by) {
   return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks);
 }
@@ -151,6 +156,7 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
   const Status able = can ? Status{TW_OK} : impl::fail(TW_ERR_UNSUPPORTED, "on %s", by.name().c_str());
   if (Status s = meet(able, " calls on a queue of the host, or is one of more than 64"); is_error(s) || !well) return s;
   auto area = std::make_shared<DeviceArea>(group, by, std::move(order));
+  area->shares_device_ = share_devices(all);
   const Status made = area->make(blocks_of(all));
   if (Status s = meet(made, "'s device does not reach the memory of all others"); is_error(s) || !well) return s;
   if (std::ranges::all_of(all, [](const AreaOffer& one) { return one.measures == 1; })) {
@@ -369,6 +375,7 @@ void DeviceArea::set_areas(device::Exchange* what) const {
 
 void DeviceArea::fill_counted(ExchangeStep* out) const {
   set_areas(&out->what);
+  out->shares_device = shares_device_;
   out->blocks = blocks_;
   out->what.threads = kThreads;
 }
@@ -377,6 +384,7 @@ void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
   device::Exchange& what = out->what;
   const uint64_t bytes = what.slice != 0 ? what.slice : what.bytes;
   set_areas(&what);
+  out->shares_device = shares_device_;
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
   const uint32_t few = std::min(blocks_, device::kUnitBlocks);
   const bool one_each = bytes <= uint64_t{few} * kThreads * device::kUnitBytes;

@@ -110,7 +110,8 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   tw_group* const group_;  // until end()
   const uint32_t rank_, size_;
   Executor& executor_;
-  uint32_t blocks_ = 1;  // for which there is room
+  uint32_t blocks_ = 1;         // for which there is room
+  bool shares_device_ = false;  // kernels of several ranks run there, and wait for each other
   uint64_t piece_ = 0;
   tw_memory* memory_ = nullptr;
   std::unique_ptr<tw_window> window_;

@@ -122,6 +122,14 @@ Status tw_worker::nap(uint64_t timeout_ns) {
   return ready > 0 ? TW_OK : TW_ERR_TIMED_OUT;
 }
 
+/// A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than this. A header
+/// that does not come while another waits for its room ends with its peer's time.
+uint64_t tw_worker::longest_nap() {
+  if (closings_.load(std::memory_order_relaxed) != 0) return kMillisecond;
+  const Guard guard(*engine);
+  return engine->headers != 0 ? 100 * kMillisecond : kForever;
+}
+
 Status tw_worker::wait(uint64_t timeout_ns) {
   const Status status = wait_for_event(timeout_ns);
   progressed();
@@ -135,9 +143,7 @@ Status tw_worker::wait_for_event(uint64_t timeout_ns) {
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
     if (arm() != TW_OK) continue;
     const uint64_t left = deadline.left_ns();
-    // A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than
-    // this.
-    nap(closings_.load(std::memory_order_relaxed) == 0 ? left : std::min(left, kMillisecond));
+    nap(std::min(left, longest_nap()));
   }
 }
 
@@ -155,7 +161,7 @@ void tw_worker::run_thread() {
     if (waiting.idle() == Waiting::Next::look) continue;
     // A post after this store wakes this thread; arm() sees what was posted before it.
     asleep.store(true, std::memory_order_seq_cst);
-    if (arm() == TW_OK) nap(closings_.load(std::memory_order_relaxed) == 0 ? kForever : kMillisecond);
+    if (arm() == TW_OK) nap(longest_nap());
     asleep.store(false, std::memory_order_relaxed);
     inbox.take_wake();
   }

@@ -134,6 +134,7 @@ struct tw_worker {
   std::atomic<bool> signalled_{false};  // arm() found a changed signal that was not polled yet
   std::atomic<uint32_t> closings_{0};
   void rearm();
+  uint64_t longest_nap();
   Status wait_for_event(uint64_t timeout_ns);
   std::thread thread_;
   std::atomic<bool> stop_{false};

@@ -58,8 +58,9 @@ struct ProgramRun {
   std::shared_ptr<Carrier> carrier;            // of runs by the host; null: nothing is rung for, or another thread handles it
   const device::Exchange* exchange = nullptr;  // of a program that is one; host memory, which the call reads and does not keep
   const device::ExchangeCounts* counts = nullptr;  // the same, of one whose counts lie in device memory
-  uint64_t over = 0;                               // device::Program::over
-  uint64_t times = 0;                              // ... ::times
+  bool shares_device = false;  // the exchange waits for kernels of this device: none behind it may take their room
+  uint64_t over = 0;           // device::Program::over
+  uint64_t times = 0;          // ... ::times
   uint32_t kept_runs = 0;
 };
 

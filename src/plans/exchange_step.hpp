@@ -104,8 +104,9 @@ struct ExchangeStep {
     return what.slice != 0 ? "Simple in two phases" : "Simple";
   }
   std::shared_ptr<ExchangeTable> table;
-  bool apart = false;   // the output may not be what it writes to: that would still be read
-  uint32_t blocks = 1;  // of threads; a power of two
+  bool apart = false;          // the output may not be what it writes to: that would still be read
+  uint32_t blocks = 1;         // of threads; a power of two
+  bool shares_device = false;  // several ranks of the group run on one device
   uint64_t input_bytes = 0, output_bytes = 0;
   std::shared_ptr<ExchangeArea> area;
   std::vector<std::weak_ptr<char>> windows;  // where a symmetric one's buffers lie: tw_window::alive

@@ -232,6 +232,7 @@ ProgramRun PlanProgram::run(size_t index) const {
   run.shape = part.shape;
   if (part.exchange != nullptr) {
     run.exchange = &part.exchange->what;
+    run.shares_device = part.exchange->shares_device;
     if (part.exchange->counted()) run.counts = &part.exchange->counts;
   }
   return run;

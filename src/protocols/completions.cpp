@@ -169,7 +169,8 @@ static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && r
 
 void Completions::deliver(OpRun& run, Status status) {
   const bool told = run.sink != SinkKind::none;
-  if (told && !has_own_info(run.op->verb)) run.info = info_of(*run.op, true);
+  // One that waited for a device behind its end: its endpoint may be gone.
+  if (told && !has_own_info(run.op->verb)) run.info = info_of(*run.op, !run.ended);
   // release: a test with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (told) {
@@ -217,8 +218,13 @@ inline OpRun* Completions::next_called(RunList& ready, unsigned* events, OpRun* 
 unsigned Completions::run_callbacks() {
   unsigned events = 0;
   RunList ready;
+  bool outermost = false;
   {
     const Engine::Guard guard(engine_);
+    const std::thread::id self = std::this_thread::get_id();
+    if (caller_ != std::thread::id{} && caller_ != self) return 0;  // its next progress calls them, in their order
+    outermost = caller_ != self;
+    caller_ = self;
     std::swap(ready, callbacks_);
   }
   bool& calling = calling_back();
@@ -229,6 +235,10 @@ unsigned Completions::run_callbacks() {
     call(*runs_, *run);
   }
   calling = nested;
+  if (outermost) {
+    const Engine::Guard guard(engine_);
+    caller_ = {};
+  }
   return events;
 }
 

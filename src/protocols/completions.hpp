@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/platform/fork.hpp"
@@ -179,7 +180,8 @@ class Completions {
   }
   OpRun* next_called(RunList& ready, unsigned* events, OpRun* called);
 
-  RunList callbacks_;  // runs whose callback, or whose signal in device memory, is due
+  std::thread::id caller_;  // the thread that calls callbacks, of several that progress
+  RunList callbacks_;       // runs whose callback, or whose signal in device memory, is due
   Engine& engine_;
   RunPool* const runs_;
   std::vector<tw_completion_queue*> queues_;

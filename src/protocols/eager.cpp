@@ -371,17 +371,22 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   }
 }
 
-void receive_assembly(Engine& engine, Peer& peer, OpRun& run) {
+/// False: no memory; the peer ends, and the receive with it.
+bool receive_assembly(Engine& engine, Peer& peer, OpRun& run) {
   run.cancelable = false;
   engine.bind(run, peer);
   if (needs_bounce_buffer(*run.op)) {
-    if (!open_bounce_buffer(run, run.info.length))
-      return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for a message to a device");
+    if (!open_bounce_buffer(run, run.info.length)) {
+      peer.assembly = {};
+      engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for a message to a device");
+      return false;
+    }
   } else {
     run.cursor.reset(run.op->address, run.op->layout, run.op->length);
   }
   peer.assembly.kind = Assembly::Kind::receive;
   peer.assembly.run = &run;
+  return true;
 }
 
 /// The next piece belongs to the assembly and fits it.
@@ -409,7 +414,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   peer.assembly.arrived = 0;
   if (run != nullptr) {
     run->info = info_of(peer, header, first.length);
-    receive_assembly(engine, peer, *run);
+    if (!receive_assembly(engine, peer, *run)) return;
     return feed(engine, peer, body.payload(), n);
   }
   uint64_t cost = static_cast<uint64_t>(eager_cost(first.length));
@@ -477,8 +482,8 @@ void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
       deliver(engine, run, message.payload(), message.info.length);
       break;
     case tw_message::Kind::arriving:
-      receive_assembly(engine, *peer, run);
-      unpack(run.cursor, message.payload(), std::min<uint64_t>(message.arrived, run.op->length));
+      if (receive_assembly(engine, *peer, run))
+        unpack(run.cursor, message.payload(), std::min<uint64_t>(message.arrived, run.op->length));
       break;
     case tw_message::Kind::rts:
       --peer->held_messages;

@@ -176,6 +176,7 @@ Status Engine::settle_calls(OpRun& run, Status status) {
   if (run.work != 0) [[unlikely]] {  // a device still touches its buffer
     run.ended = true;
     run.ending = status;
+    run.info.endpoint = nullptr;
     return;
   }
   if (run.loan != nullptr && !devices_->take_back(run, status)) [[unlikely]]
@@ -333,7 +334,8 @@ Status Engine::arm() {
   Guard guard(*this);
   look_everywhere();
   if (completions_.due() || !doomed_.empty()) return TW_ERR_BUSY;
-  if (!pusher_.idle() && pusher_.push() != 0) return TW_ERR_BUSY;
+  // A peer may be doomed by what another waits for.
+  if (!pusher_.idle() && (pusher_.push() != 0 || !doomed_.empty())) return TW_ERR_BUSY;
   if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread
   for (auto& port : ports_) {
     Status status = port->arm();

@@ -86,14 +86,16 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
   if (program.counts != nullptr)
     return launch_program(KernelName::exchange_counted, program.shape, false,
                           kernels::CountedArguments{arguments, *program.counts});
-  if (program.exchange->symmetric != 0)
-    return launch_program(KernelName::exchange_symmetric, program.shape, starts_small(program.shape), arguments);
+  // One that starts early holds its multiprocessors while the kernel before it still waits for other ranks: not those that another
+  // rank's kernel needs, which is waited for.
+  const bool early = starts_small(program.shape) && !program.shares_device;
+  if (program.exchange->symmetric != 0) return launch_program(KernelName::exchange_symmetric, program.shape, early, arguments);
   if (program.exchange->one_word != 0)
-    return launch_program(words_kernel(program.exchange->size), program.shape, starts_small(program.shape), arguments);
+    return launch_program(words_kernel(program.exchange->size), program.shape, early, arguments);
   const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
   const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
   const KernelName simple = any ? KernelName::exchange_simple_any : KernelName::exchange_simple;
-  return launch_program(low_latency ? ll : simple, program.shape, low_latency && starts_small(program.shape), arguments);
+  return launch_program(low_latency ? ll : simple, program.shape, low_latency && early, arguments);
 }
 
 template <class Arguments>

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -169,6 +170,51 @@ TEST_F(Asleep, AThreadThatProgressesDoesNotKeepItAsleep) {
   EXPECT_EQ(tw_completion_queue_destroy(queue), TW_OK);
   EXPECT_EQ(tw_request_cancel(request), TW_OK);
   EXPECT_EQ(tw_request_release(request), TW_OK);
+}
+
+struct Called {
+  std::mutex mutex;
+  std::vector<uint64_t> order;
+  std::atomic<bool> inside{false}, go_on{false};
+};
+
+TEST_F(Asleep, CallbacksComeInOrderWhoeverProgresses) {
+  Called called;
+  char bytes[3] = {};
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = [](void* arg, tw_request, tw_status status, const tw_recv_info* info) {
+    auto& self = *static_cast<Called*>(arg);
+    EXPECT_EQ(status, TW_OK);
+    {
+      const std::lock_guard lock(self.mutex);
+      self.order.push_back(info->tag);
+    }
+    if (info->tag != 0) return;
+    self.inside = true;
+    until([&] { return self.go_on.load(); });
+  };
+  options.arg = &called;
+  for (uint64_t tag = 0; tag < 3; ++tag) {
+    tw_request request = TW_REQUEST_NONE;
+    ASSERT_EQ(tw_recv(worker_, &bytes[tag], 1, tag, ~0ull, &options, &request), TW_IN_PROGRESS);
+  }
+  ASSERT_GE(tw_send(endpoint_, "a", 1, 0, nullptr, nullptr), 0);
+  ASSERT_TRUE(until([&] { return called.inside.load(); }));
+  for (uint64_t tag = 1; tag < 3; ++tag) ASSERT_GE(tw_send(endpoint_, "b", 1, tag, nullptr, nullptr), 0);
+  for (int i = 0; i < 50; ++i) {
+    tw_worker_progress(worker_);
+    nap();
+  }
+  {
+    const std::lock_guard lock(called.mutex);
+    EXPECT_EQ(called.order, std::vector<uint64_t>{0}) << "the first one has not returned";
+  }
+  called.go_on = true;
+  EXPECT_TRUE(until([&] {
+    const std::lock_guard lock(called.mutex);
+    return called.order.size() == 3;
+  }));
+  EXPECT_EQ(called.order, (std::vector<uint64_t>{0, 1, 2}));
 }
 
 TEST_F(Asleep, ACancelWakesItForTheCallback) {

@@ -275,6 +275,33 @@ TEST_F(CudaQueueTest, AUsersStreamMayEndBeforeAQueueThatRanProgramsThere) {
   EXPECT_EQ(fake->calls["StreamIsCapturing"], looked);
 }
 
+/// Behind a kernel that waits for others of its device none may hold multiprocessors.
+TEST_F(CudaQueueTest, ExchangesStartEarlyOnlyWhereTheirRankHasTheDevice) {
+  open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();
+  auto queue = make_queue();
+  device::Exchange exchange{};
+  exchange.size = 2;
+  ProgramRun run;
+  run.state = allocate(MemoryKind::device, 4096);
+  run.shape.blocks = 1;
+  run.shape.threads = exchange.threads = 32;
+  run.exchange = &exchange;
+  for (const auto kind : {&device::Exchange::low_latency, &device::Exchange::one_word, &device::Exchange::symmetric}) {
+    exchange.low_latency = exchange.one_word = exchange.symmetric = 0;
+    exchange.low_latency = kind != &device::Exchange::symmetric;
+    exchange.*kind = 1;
+    for (const bool shares : {false, true}) {
+      run.shares_device = shares;
+      const unsigned early = fake->calls["LaunchKernelEx, early"], all = fake->calls["LaunchKernel"];
+      ASSERT_EQ(queue->run(run), TW_OK) << last_error();
+      EXPECT_EQ(fake->calls["LaunchKernel"] - all, 1u);
+      EXPECT_EQ(fake->calls["LaunchKernelEx, early"] - early, shares ? 0u : 1u);
+    }
+  }
+  EXPECT_EQ(queue->synchronize(), TW_OK);
+}
+
 TEST_F(CudaQueueTest, PeersAreReachedOnceAdmitted) {
   open();
   if (!has_kernels()) GTEST_SKIP() << last_error();

@@ -204,7 +204,9 @@ TEST(Hostile, HeadersThatNeverComeHoldUpNobodyForLong) {
   w.settle(5);
   EXPECT_EQ(peers[9].header.length, 0u) << "it was answered: credit can take that one";
   EXPECT_EQ(peers[7].state, TW_OK) << "not yet";
+  while (w.right->arm() == TW_ERR_BUSY) w.right->progress();
   peers[3].header.since = 1;
+  EXPECT_EQ(w.right->arm(), TW_ERR_BUSY) << "its end is due before a sleep";
   w.settle(5);
   EXPECT_EQ(peers[3].state, TW_ERR_PEER_LOST);
   EXPECT_TRUE(peers[8].header.granted) << "in its place";
