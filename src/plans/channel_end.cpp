@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/channel_end.hpp"
 
-#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "devices/registry.hpp"
 #include "plans/plan_list.hpp"
@@ -150,12 +149,12 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
   std::unique_lock lock(proxy_.mutex());
   Status status;
   while ((status = settled()) == TW_IN_PROGRESS) {
-    if (is_error(status = Proxy::check_peer(endpoint_)) || is_error(status = interrupted())) break;
+    if (is_error(status = Proxy::check_peer(endpoint_))) break;
     if (deadline.passed()) {
       status = missing(channel_->name.tag);
       break;
     }
-    proxy_.await_change(lock, [this] { tw_worker_progress(endpoint_.worker); });
+    if (is_error(status = proxy_.await_change(lock, [this] { tw_worker_progress(endpoint_.worker); }))) break;
   }
   if (status == TW_OK && channel_->state() == Channel::State::proxied) {
     const std::string why = channel_->why();

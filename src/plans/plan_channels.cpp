@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
-#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 
 using namespace thalweg::impl;
@@ -161,8 +160,7 @@ Status PlanChannels::await_open(const Deadline& deadline) {
     if (status != TW_IN_PROGRESS) return status;
     if (Status s = Proxy::check_peer(*list_[waits_for].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(list_[waits_for], what);
-    if (Status s = interrupted(); is_error(s)) return s;
-    proxy_.await_change(lock, [this] { progress_workers(); });
+    if (Status s = proxy_.await_change(lock, [this] { progress_workers(); }); is_error(s)) return s;
   }
 }
 
@@ -172,8 +170,7 @@ Status PlanChannels::await_recv_buffer(size_t index, const Deadline& deadline) {
   while ((status = settled(index)) == TW_IN_PROGRESS) {
     if (Status s = Proxy::check_peer(*list_[index].endpoint); is_error(s)) return s;
     if (deadline.passed()) return missing(list_[index], "the peer has not answered to the new buffer");
-    if (Status s = interrupted(); is_error(s)) return s;
-    proxy_.await_change(lock, [this] { progress_workers(); });
+    if (Status s = proxy_.await_change(lock, [this] { progress_workers(); }); is_error(s)) return s;
   }
   return status;
 }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/interrupt.hpp"
 #include "base/log.hpp"
 #include "base/waiting.hpp"
 #include "core/farewell.hpp"

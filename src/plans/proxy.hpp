@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "core/worker.hpp"
 #include "plans/control_wire.hpp"
 #include "plans/executor.hpp"
@@ -80,12 +81,15 @@ class Proxy final : public Extension {
   size_t held();
   std::chrono::milliseconds patience{5000};
   /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a handshake needs.
+  /// The error of interrupted(), which is asked without the lock, too: an interpreter may run anything then.
   template <class Progress>
-  void await_change(std::unique_lock<std::mutex>& lock, Progress progress) {
+  Status await_change(std::unique_lock<std::mutex>& lock, Progress progress) {
     changed.wait_for(lock, std::chrono::microseconds(200));
     lock.unlock();
     progress();
+    const Status interrupt = interrupted();
     lock.lock();
+    return interrupt;
   }
   /// A step for the host to run, from now on until unwatch(), which cancels what still waits for the peer. TW_ERR_BUSY: it is
   /// under way, the peer has begun to take it; the step stays. Not under mutex().
