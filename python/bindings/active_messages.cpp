@@ -10,21 +10,37 @@ namespace thalweg::python {
 namespace {
 
 constexpr size_t copied_at_once = 4096;  // larger payloads stay with the library until they are received: one copy, not two
+// Waiting messages whose credit has gone back. What comes behind them keeps its own until Python takes it, which stops a sender
+// that is faster than the handlers.
+constexpr size_t copied_in_all = 1 << 20;
 
 tw_status take_message(void* argument, const tw_am_message* message) {
   Worker& worker = *static_cast<Worker*>(argument);
-  AmRecord record{message->endpoint, message->id, {}, {}, message->length, nullptr};
+  AmRecord record{message->endpoint, message->id, {}, {}, message->length, nullptr, false};
   record.header.assign(static_cast<const char*>(message->header), message->header_length);
-  bool keep = message->length > 0 && (message->data == nullptr || message->length > copied_at_once);
+  const bool small = message->length <= copied_at_once && (message->data != nullptr || message->length == 0);
+  std::lock_guard lock(worker.am_mutex);
+  const bool keep = !small || worker.am_bytes >= copied_in_all;
   if (keep) {
     record.descriptor = message->descriptor;
+    record.here = small;
   } else if (message->length > 0) {
     record.data.assign(static_cast<const char*>(message->data), message->length);
   }
-  std::lock_guard lock(worker.am_mutex);
+  worker.am_bytes += record.bytes();
   worker.am_queue.push_back(std::move(record));
   worker.am_waiting.fetch_add(1, std::memory_order_release);
   return keep ? TW_IN_PROGRESS : TW_OK;
+}
+
+/// A short payload that waited with the library; its credit goes back. Without a run for it it stays there.
+void fetch(AmRecord& record) {
+  std::string data(record.length, '\0');
+  tw_request request = TW_REQUEST_NONE;
+  if (tw_am_recv(record.descriptor, data.data(), data.size(), nullptr, &request) < 0) return;
+  record.descriptor = nullptr;
+  record.data = std::move(data);
+  (void)tw_request_release(request);
 }
 
 /// What a Python handler gets. A payload that the library still keeps is dropped with this object unless received.
@@ -42,6 +58,11 @@ struct AmMessage {
         record(std::move(other.record)) {
     other.record.descriptor = nullptr;
   }
+  /// Is the payload here, or with the library? Else it was received, which is possible once.
+  void demand_payload() const {
+    if (record.descriptor == nullptr && record.data.size() != record.length)
+      raise(TW_ERR_HANDLE, "the payload was received already, or lost by a receive that failed");
+  }
   ~AmMessage() {
     if (record.descriptor != nullptr) worker->in_turn([descriptor = record.descriptor] { (void)tw_am_release(descriptor); });
   }
@@ -49,6 +70,7 @@ struct AmMessage {
 
 nb::object am_recv(AmMessage& self, nb::handle buffer, nb::handle layout, nb::handle after, nb::handle timeout, bool blocking) {
   self.worker->enter();
+  self.demand_payload();
   Operation operation(self.worker_object, self.worker, Result::received);
   acquire(operation, buffer.ptr(), BufferView::Use::destination, after.ptr(), layout.ptr());
   operation.endpoint = self.endpoint;
@@ -63,13 +85,16 @@ nb::object am_recv(AmMessage& self, nb::handle buffer, nb::handle layout, nb::ha
     tw_context* context = nb::inst_ptr<Context>(self.worker->context)->get();  // to whatever memory; waits for no stream
     operation.posted(tw_memory_copy(context, operation.buffer.data(), self.record.data.data(), self.record.data.size()));
   } else {
-    operation.posted(tw_am_recv(std::exchange(self.record.descriptor, nullptr), operation.buffer.data(),
-                                length_of(operation, options), &options, &operation.request));
+    const tw_status status = tw_am_recv(self.record.descriptor, operation.buffer.data(), length_of(operation, options),
+                                        &options, &operation.request);
+    if (status >= 0) self.record.descriptor = nullptr;  // one that was refused leaves the payload there
+    operation.posted(status);
   }
   return nb::steal(deliver(operation, blocking, deadline));
 }
 
 nb::object am_data(AmMessage& self) {
+  self.demand_payload();
   if (self.record.descriptor == nullptr) return nb::bytes(self.record.data.data(), self.record.data.size());
   nb::object bytes = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(self.record.length)));
   am_recv(self, bytes, nb::none(), nb::none(), nb::none(), true);
@@ -144,18 +169,59 @@ FastMethods methods{
 bool Worker::dispatch() {
   if (am_waiting.load(std::memory_order_acquire) == 0) [[likely]]
     return false;
+  raise_kept();
+  return run_handlers();
+}
+
+void Worker::dispatch_inside() noexcept {
+  const size_t kept = raised.is_valid() ? 1 : 0;
+  if (am_waiting.load(std::memory_order_acquire) == kept) return;
+  const std::thread::id before = std::exchange(inside, std::this_thread::get_id());
+  for (bool failed = true; failed;) {
+    try {
+      run_handlers();
+      failed = false;
+    } catch (nb::python_error& error) {
+      keep_raised(error);
+    } catch (...) {  // no memory
+      failed = false;
+    }
+  }
+  inside = before;
+}
+
+void Worker::keep_raised(nb::python_error& error) noexcept {
+  if (raised.is_valid()) return error.discard_as_unraisable("a handler of active messages");
+  raised = nb::borrow(error.value());
+  am_waiting.fetch_add(1, std::memory_order_release);  // waits look
+}
+
+void Worker::raise_kept() {
+  if (!raised.is_valid()) return;
+  am_waiting.fetch_sub(1, std::memory_order_release);
+  const nb::object error = std::move(raised);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+bool Worker::take_message(AmRecord* record) {
+  const std::lock_guard lock(am_mutex);
+  if (am_queue.empty()) return false;
+  *record = std::move(am_queue.front());
+  am_queue.pop_front();
+  am_bytes -= record->bytes();
+  am_waiting.fetch_sub(1, std::memory_order_release);
+  return true;
+}
+
+bool Worker::run_handlers() {
   nb::object self = nb::find(this);
   bool any = false;
   while (handle != nullptr) {
     AmRecord record;
-    {
-      std::lock_guard lock(am_mutex);
-      if (am_queue.empty()) break;
-      record = std::move(am_queue.front());
-      am_queue.pop_front();
-      am_waiting.fetch_sub(1, std::memory_order_release);
-    }
+    if (!take_message(&record)) break;
     any = true;
+    if (record.here) fetch(record);
     nb::object handler;
     for (auto& [id, callable] : handlers) {
       if (id == record.id) handler = callable;
@@ -171,7 +237,7 @@ void bind_active_messages(nb::module_& m) {
   using nb::arg;
   nb::class_<AmMessage>(m, "AmMessage", "An active message given to its handler. Dropping it drops a payload not received.")
       .def_prop_ro(
-          "endpoint", [](const AmMessage& a) { return a.endpoint; }, "Reply here.")
+          "endpoint", [](const AmMessage& a) { return a.endpoint; }, "Reply here; None: the connection is over.")
       .def_prop_ro("id", [](const AmMessage& a) { return a.record.id; })
       .def_prop_ro("header", [](const AmMessage& a) { return nb::bytes(a.record.header.data(), a.record.header.size()); })
       .def_prop_ro(

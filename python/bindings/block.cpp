@@ -21,6 +21,7 @@ std::vector<Piece> kept;  // with the GIL
 size_t kept_total = 0;
 
 Piece take(size_t size) {
+  if (size > static_cast<size_t>(PY_SSIZE_T_MAX) - page) throw std::bad_alloc();  // no buffer of Python's is as long
   size_t capacity = size < kept_from ? std::max<size_t>(size, 1) : (size + page - 1) / page * page;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].capacity < capacity || kept[i].capacity > capacity + capacity / 8) continue;

@@ -8,30 +8,31 @@
 namespace thalweg::python {
 namespace {
 
-/// What a range names: a Memory, or a buffer that is held.
+/// What ranges name: a Memory, or a buffer that is held.
+struct Ranges {
+  std::vector<Loan> memories;
+  std::vector<std::unique_ptr<BufferView>> buffers;
+};
+
 struct Blocks {
   nb::object context_object;
   Context* context = nullptr;
   tw_blocks* handle = nullptr;
-  std::vector<nb::object> memories;
-  std::vector<std::unique_ptr<BufferView>> buffers;
+  nb::object ranges;  ///< a capsule of Ranges, which operations under way keep, too
   Blocks() = default;
   Blocks(Blocks&& other) noexcept
       : context_object(std::move(other.context_object)),
         context(other.context),
         handle(std::exchange(other.handle, nullptr)),
-        memories(std::move(other.memories)),
-        buffers(std::move(other.buffers)) {}
+        ranges(std::move(other.ranges)) {}
   ~Blocks() { close(); }
   void close() noexcept {
     tw_blocks_destroy(std::exchange(handle, nullptr));
-    memories.clear();
-    buffers.clear();
+    ranges.reset();
   }
   tw_blocks* get() const {
     if (handle == nullptr) raise(TW_ERR_HANDLE, "the blocks are released");
     context->get();
-    for (const nb::object& memory : memories) nb::inst_ptr<Memory>(memory)->get();  // raises when released
     return handle;
   }
 };
@@ -61,7 +62,7 @@ struct RemoteBlocks {
 };
 
 /// (memory or buffer, offset, count) or (memory or buffer, offset, count, stride).
-tw_block_range range_of(nb::handle given, size_t length, Blocks& blocks) {
+tw_block_range range_of(nb::handle given, size_t length, Ranges& ranges) {
   const nb::tuple parts = nb::cast<nb::tuple>(given);
   if (parts.size() != 3 && parts.size() != 4)
     raise(TW_ERR_INVALID, "a range is (memory, offset, count) or with a stride behind");
@@ -71,11 +72,11 @@ tw_block_range range_of(nb::handle given, size_t length, Blocks& blocks) {
   range.stride = parts.size() == 4 ? nb::cast<uint64_t>(parts[3]) : length;
   if (nb::isinstance<Memory>(parts[0])) {
     range.memory = nb::inst_ptr<Memory>(parts[0])->get();
-    blocks.memories.push_back(nb::borrow(parts[0]));
+    ranges.memories.emplace_back(nb::handle(parts[0]));
     return range;
   }
-  blocks.buffers.push_back(std::make_unique<BufferView>());
-  BufferView& view = *blocks.buffers.back();
+  ranges.buffers.push_back(std::make_unique<BufferView>());
+  BufferView& view = *ranges.buffers.back();
   view.acquire(nb::handle(parts[0]).ptr(), BufferView::Use::destination);
   if (view.layout() != nullptr) raise(TW_ERR_INVALID, "blocks lie in a contiguous buffer");
   const unsigned __int128 last = static_cast<unsigned __int128>(range.count == 0 ? 0 : range.count - 1) * range.stride;
@@ -87,7 +88,9 @@ tw_block_range range_of(nb::handle given, size_t length, Blocks& blocks) {
 nb::object make_blocks(nb::handle_t<Context> owner, nb::iterable ranges, size_t length) {
   Blocks blocks;
   std::vector<tw_block_range> given;
-  for (nb::handle range : ranges) given.push_back(range_of(range, length, blocks));
+  auto* const held = new Ranges;
+  blocks.ranges = nb::capsule(held, [](void* p) noexcept { delete static_cast<Ranges*>(p); });
+  for (nb::handle range : ranges) given.push_back(range_of(range, length, *held));
   blocks.context = nb::inst_ptr<Context>(owner);
   blocks.context_object = nb::borrow(owner);
   check(tw_blocks_create(blocks.context->get(), given.data(), given.size(), length, &blocks.handle));
@@ -198,7 +201,8 @@ PyObject* move_blocks(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     const Index from(a[1]), to(a[3]);
     if (from.count() != to.count()) raise(TW_ERR_INVALID, "as many numbers of local as of remote blocks");
     Operation operation(endpoint.worker_object, endpoint.worker, Result::none);
-    operation.keep(a[0]);
+    tw_blocks* const here = local->get();
+    operation.keep(local->ranges);
     operation.keep(a[2]);
     tw_blocks_options options = TW_BLOCKS_OPTIONS_INIT;
     BufferView text;
@@ -212,7 +216,7 @@ PyObject* move_blocks(PyObject* self, PyObject* const* args, Py_ssize_t count, P
     if (as_bool(a[8])) options.flags |= TW_OP_AFTER_ALL;
     if (as_bool(a[9])) options.flags |= TW_OP_REMOTE;
     if (as_bool(a[11])) options.flags |= TW_OP_NO_WAIT;
-    operation.posted((put ? tw_put_blocks : tw_get_blocks)(endpoint.get(), local->get(), from.data(), remote->get(), to.data(),
+    operation.posted((put ? tw_put_blocks : tw_get_blocks)(endpoint.get(), here, from.data(), remote->get(), to.data(),
                                                            to.count(), &options, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[10]) : 0);
   });
@@ -261,7 +265,9 @@ void bind_blocks(nb::module_& m) {
       "range to range. Any thread may use it.")
       .def(nb::new_(&make_blocks), arg("context"), arg("ranges"), arg("length"),
            "ranges: (memory, offset, count) or (memory, offset, count, stride), in bytes; memory is a Memory, or a writable\n"
-           "buffer, which is kept and cannot be exported.")
+           "buffer, which is kept and cannot be exported. A Memory is not released before the blocks are closed and what was "
+           "under "
+           "way\nwith them has ended: BusyError.")
       .def("__len__", [](Blocks& s) { return tw_blocks_count(s.get()); })
       .def_prop_ro(
           "length", [](Blocks& s) { return tw_blocks_length(s.get()); }, "Bytes of a block.")

@@ -162,9 +162,24 @@ void BufferView::take_tensor(nb::handle from, Use use) {
   take_shape(static_cast<int>(tensor_->ndim()), shape, strides, tensor_->itemsize(), use);
 }
 
+/// A tensor of PyTorch's whose memory holds the conjugates, or the negatives, of its elements. Some of its versions hand it out all the
+/// same.
+static void refuse_lazy(PyObject* object) {
+  for (const char* bit : {"conj", "neg"}) {
+    const std::string name = std::string("is_") + bit;
+    if (PyObject_HasAttrString(object, name.c_str()) == 0) return;
+    const nb::object set = nb::handle(object).attr(name.c_str())();
+    if (set.ptr() != Py_True) continue;
+    raise(TW_ERR_INVALID, (std::string("the tensor's memory holds other values than it has, its ") +
+                           (*bit == 'c' ? "conjugate" : "negative") + " bit is set: give tensor.resolve_" + bit + "()")
+                              .c_str());
+  }
+}
+
 void BufferView::acquire_slow(PyObject* object, Use use) {
   PyErr_Clear();
   if (acquire_memory(object, use)) return;
+  refuse_lazy(object);
   // CuPy's arrays have the buffer protocol and refuse it for memory of a device.
   const bool names_device = PyObject_HasAttrString(object, "__cuda_array_interface__") != 0;
   if (PyObject_CheckBuffer(object) != 0 && !names_device) return acquire_strided(object, use);

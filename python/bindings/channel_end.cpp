@@ -21,7 +21,7 @@ struct ChannelEnd {
     if (ended == nullptr) return TW_OK;
     tw_status status = TW_OK;
     if (context->generation == fork_generation()) {
-      nb::gil_scoped_release release;
+      const Released release;
       status = tw_channel_end_release(ended);
     }
     --context->children;

@@ -75,7 +75,7 @@ nb::object array_of(const void* memory, size_t bytes, bool writable, nb::handle 
 /// inout = function(inout, from), by arrays of NumPy's; what it raises is raised at the end.
 void combine(const void* from, void* inout, size_t count, void* arg) {
   auto& parts = *static_cast<CollectiveParts*>(arg);
-  const nb::gil_scoped_acquire interpreter;
+  const Acquired interpreter;
   if (parts.raised.is_valid()) return;
   const nb::error_scope pending;
   try {
@@ -252,6 +252,7 @@ PyObject* CollectiveCall::added(tw_status status, uint32_t step) {
 PyObject* CollectiveCall::ended(tw_status status) const {
   operation_.raise_raised();
   check(status);
+  group_->worker->raise_kept();  // by a handler of active messages meanwhile
   Py_RETURN_NONE;
 }
 

@@ -14,8 +14,10 @@ struct CompletionQueue {
   Worker* worker = nullptr;
   tw_completion_queue* handle = nullptr;
   uintptr_t last = 0;
+  int waits = 0;                                   ///< threads that wait for it
   std::unordered_map<uintptr_t, nb::object> told;  ///< requests by the arg of their entries
-  std::mutex polling;                              ///< of several threads; entries name memory until the next poll
+  /// Of several threads; entries name memory until the next poll. Held without the GIL, never while it is asked for.
+  std::shared_ptr<std::mutex> polling = std::make_shared<std::mutex>();
 
   CompletionQueue() = default;
   CompletionQueue(CompletionQueue&& other) noexcept
@@ -33,6 +35,7 @@ struct Counter {
   nb::object worker_object;
   Worker* worker = nullptr;
   tw_counter* handle = nullptr;
+  int waits = 0;  ///< threads that wait for it
 
   Counter() = default;
   Counter(Counter&& other) noexcept
@@ -47,18 +50,6 @@ struct Counter {
 };
 
 namespace {
-
-/// Ends it in the worker's turn, or where operations are under way with the worker.
-template <class Handle>
-void end_sink(Worker* worker, Handle* handle, tw_status (*destroy)(Handle*)) noexcept {
-  if (!worker->alive()) {
-    (void)destroy(handle);
-    return;
-  }
-  worker->in_turn([=] {
-    if (destroy(handle) == TW_ERR_BUSY) worker->after_close.emplace_back([handle, destroy] { (void)destroy(handle); });
-  });
-}
 
 nb::object queue_make(nb::handle_t<Worker> owner, bool notifications) {
   CompletionQueue queue;
@@ -80,7 +71,7 @@ struct Entries {
 
   /// At most `most`; any thread state.
   void take(CompletionQueue& queue, size_t most) {
-    const std::lock_guard lock(queue.polling);
+    const std::lock_guard lock(*queue.polling);
     status = tw_completion_queue_poll(queue.handle, list.data(), std::min(most, kMost), &count);
     if (status != TW_OK) count = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -91,24 +82,39 @@ struct Entries {
   }
 };
 
-nb::object ended_of(CompletionQueue& queue, const tw_completion& entry, const std::string& text) {
-  if (entry.kind == TW_COMPLETION_NOTIFICATION) {
-    nb::object from =
-        entry.info.endpoint != nullptr ? wrap_endpoint(queue.worker_object, entry.info.endpoint, false) : nb::none();
-    return nb::make_tuple(std::move(from), nb::bytes(text.data(), text.size()));
-  }
+/// The request of an entry, which knows its outcome from here on; invalid: the entry has none.
+nb::object request_of(CompletionQueue& queue, const tw_completion& entry, const std::string& text) {
   auto node = queue.told.extract(reinterpret_cast<uintptr_t>(entry.arg));
-  if (node.empty()) return nb::none();
+  if (entry.kind == TW_COMPLETION_NOTIFICATION || node.empty()) return {};
   Operation& operation = nb::inst_ptr<Request>(node.mapped())->operation;
-  if (operation.under_way()) operation.ended_as(entry, text);
+  if (operation.under_way() && operation.outcome == TW_IN_PROGRESS) operation.ended_as(entry, text);
   return node.mapped();
 }
 
+nb::object notification_of(const CompletionQueue& queue, const tw_completion& entry, const std::string& text) {
+  if (entry.kind != TW_COMPLETION_NOTIFICATION) return nb::none();
+  nb::object from =
+      entry.info.endpoint != nullptr ? wrap_endpoint(queue.worker_object, entry.info.endpoint, false) : nb::none();
+  return nb::make_tuple(std::move(from), nb::bytes(text.data(), text.size()));
+}
+
+/// Requests that were unpacked, and notifications. All know their outcome before any function of Python runs, which may wait for one.
 nb::list list_of(CompletionQueue& queue, const Entries& entries) {
   check(entries.status);
+  std::vector<nb::object> all(entries.count);
+  for (size_t i = 0; i < entries.count; ++i) all[i] = request_of(queue, entries.list[i], entries.texts[i]);
   nb::list ended;
-  for (size_t i = 0; i < entries.count; ++i) ended.append(ended_of(queue, entries.list[i], entries.texts[i]));
-  queue.worker->dispatch();
+  for (size_t i = 0; i < entries.count; ++i)
+    ended.append(all[i].is_valid() ? all[i] : notification_of(queue, entries.list[i], entries.texts[i]));
+  for (const nb::object& one : all) {
+    if (one.is_valid()) nb::inst_ptr<Request>(one)->operation.finish();
+  }
+  try {
+    queue.worker->dispatch();
+  } catch (nb::python_error& error) {
+    if (entries.count == 0) throw;
+    queue.worker->keep_raised(error);  // what was taken from the queue is taken: the next call raises it
+  }
   return ended;
 }
 
@@ -127,10 +133,15 @@ nb::list queue_wait(CompletionQueue& queue, size_t count, nb::handle timeout) {
   if (count == 0) raise(TW_ERR_INVALID, "count is at least 1");
   const uint64_t deadline = deadline_of(timeout.ptr());
   Entries entries;
-  const bool some = wait_until(*queue.worker, deadline, [&] {
+  const auto come = [&] {
     if (entries.count == 0 && entries.status == TW_OK) entries.take(queue, count);
     return entries.count != 0 || entries.status != TW_OK;
-  });
+  };
+  bool some = false;
+  {
+    const Using waits(queue.waits);
+    some = wait_until(*queue.worker, deadline, come);
+  }
   if (!some) raise(TW_ERR_TIMED_OUT, "nothing has ended here in time; the operations go on");
   return list_of(queue, entries);
 }
@@ -153,6 +164,7 @@ void counter_wait(Counter& counter, uint64_t total, nb::handle timeout) {
   tw_counter* const handle = counter.get();
   counter.worker->enter();
   const uint64_t deadline = deadline_of(timeout.ptr());
+  const Using waits(counter.waits);
   const auto ended = [handle, total] {
     uint64_t completed = 0, failed = 0;
     return tw_counter_read(handle, &completed, &failed) != TW_OK || completed + failed >= total;
@@ -176,9 +188,28 @@ void request_tell(nb::handle_t<Request> self, nb::handle queue_object, nb::handl
   if (!operation.under_way() && operation.status < 0)
     raise(TW_ERR_INVALID, "the operation has failed and its end was taken: tell of it before");
   check(tw_request_tell(operation.under_way() ? operation.request : TW_REQUEST_NONE, &options));
+  if (queue != nullptr && operation.under_way()) operation.told = queue->polling;
   if (queue != nullptr) queue->told.emplace(queue->last, nb::borrow(self));
   if (counter != nullptr) operation.keep(counter_object);
   if (signal != nullptr) operation.keep(signal_object);
+}
+
+/// Requests that have ended take their outcome, which goes with the queue; the others keep their buffers, with the worker.
+void leave(Worker& worker, std::unordered_map<uintptr_t, nb::object> told) {
+  for (auto& [number, request] : told) {
+    Operation& operation = nb::inst_ptr<Request>(request)->operation;
+    if (operation.test()) {
+      operation.finish();
+    } else {
+      worker.orphans.push_back(std::move(request));
+    }
+  }
+}
+
+template <class Sink>
+void close_sink(Sink& sink, const char* text) {
+  if (sink.waits > 0) raise(TW_ERR_BUSY, text);
+  sink.close();
 }
 
 }  // namespace
@@ -186,16 +217,14 @@ void request_tell(nb::handle_t<Request> self, nb::handle queue_object, nb::handl
 void CompletionQueue::close() noexcept {
   tw_completion_queue* const ended = std::exchange(handle, nullptr);
   if (ended == nullptr) return;
-  // Requests that are under way keep their buffers, with the worker.
-  for (auto& [number, request] : std::exchange(told, {})) {
-    if (nb::inst_ptr<Request>(request)->operation.under_way() && worker->alive()) worker->orphans.push_back(std::move(request));
-  }
-  end_sink(worker, ended, tw_completion_queue_destroy);
+  auto left = std::exchange(told, {});
+  if (!left.empty()) worker->in_turn([by = worker, left = std::move(left)] { leave(*by, left); });
+  worker->end_sink(ended, tw_completion_queue_destroy);
 }
 
 void Counter::close() noexcept {
   tw_counter* const ended = std::exchange(handle, nullptr);
-  if (ended != nullptr) end_sink(worker, ended, tw_counter_destroy);
+  if (ended != nullptr) worker->end_sink(ended, tw_counter_destroy);
 }
 
 void bind_completions(nb::module_& m) {
@@ -208,12 +237,15 @@ void bind_completions(nb::module_& m) {
            "Worker.next_notification().")
       .def("poll", &queue_poll, arg("count") = Entries::kMost,
            "The Requests that have ended, at most count and 256; progresses once where there is none. Their value or error is\n"
-           "Request.wait()'s. Of a notification: (endpoint, bytes).")
+           "Request.wait()'s. Of a notification: (endpoint, bytes). What a handler of active messages raises comes out of the\n"
+           "next call where this one has something to return.")
       .def("wait", &queue_wait, arg("count") = Entries::kMost, arg("timeout") = nb::none(),
            "The same, progressing until there is one, at most timeout seconds, with the GIL released. Raises TimedOut.")
       .def(
           "__len__", [](const CompletionQueue& queue) { return queue.told.size(); }, "Requests that were not taken yet.")
-      .def("close", &CompletionQueue::close, "Ends the queue. Requests under way go on, kept by the worker.");
+      .def(
+          "close", [](CompletionQueue& s) { close_sink(s, "a thread waits for this completion queue: end its wait first"); },
+          "Ends the queue. Requests under way go on, kept by the worker. Raises BusyError while a thread waits for it.");
   nb::class_<Counter>(m, "Counter", "Counts the ends of Requests that were told to (Request.tell).")
       .def(nb::new_(&counter_make), arg("worker"))
       .def_prop_ro(
@@ -222,7 +254,9 @@ void bind_completions(nb::module_& m) {
           "failed", [](const Counter& counter) { return counter_value(counter, true); }, "How many failed.")
       .def("wait", &counter_wait, arg("total"), arg("timeout") = nb::none(),
            "Progresses until total have ended, well or not, at most timeout seconds, with the GIL released. Raises TimedOut.")
-      .def("close", &Counter::close, "Ends the counter.");
+      .def(
+          "close", [](Counter& s) { close_sink(s, "a thread waits for this counter: end its wait first"); },
+          "Ends the counter. Raises BusyError while a thread waits for it.");
   nb::borrow<nb::class_<Request>>(m.attr("Request"))
       .def("tell", &request_tell, nb::kw_only(), arg("queue") = nb::none(), arg("counter") = nb::none(),
            arg("signal") = nb::none(), arg("value") = 1,

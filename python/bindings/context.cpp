@@ -40,7 +40,7 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
   options.way = text_or_null(way);
   tw_status status;
   {
-    nb::gil_scoped_release release;
+    const Released release;
     status = tw_context_create(&options, &self->handle);
   }
   check(status);
@@ -83,7 +83,7 @@ void Context::close() noexcept {
   }
   auto memories = std::exchange(unreleased, {});
   {
-    const nb::gil_scoped_release release;  // its threads may be about to end
+    const Released release;  // its threads may be about to end
     for (auto& [memory, source] : memories) {
       if (tw_memory_release(memory) != TW_ERR_BUSY) memory = nullptr;
     }
@@ -143,7 +143,7 @@ void bind_context(nb::module_& m) {
             tw_context* context = c.get();
             tw_status status;
             {
-              const nb::gil_scoped_release release;
+              const Released release;
               status = tw_context_trace(context, text_or_null(file));
             }
             check(status);

@@ -105,13 +105,24 @@ std::string endpoint_explain(Endpoint& self, const std::string& verb, size_t len
   return text_of([&](char* to, size_t* size) { return tw_endpoint_explain(handle, verb.c_str(), length, to, size); });
 }
 
-/// A connection request is answered once; the C handle goes with the answer.
+/// A connection request is answered once; the C handle goes with the answer. One that is dropped is rejected.
 struct Incoming {
   nb::object listener;
   Listener* from;
   tw_connection_request* handle;
   std::string data, peer;
 
+  Incoming(nb::object owner, Listener* by, tw_connection_request* request, std::string bytes, std::string client)
+      : listener(std::move(owner)), from(by), handle(request), data(std::move(bytes)), peer(std::move(client)) {}
+  Incoming(Incoming&& other) noexcept
+      : listener(std::move(other.listener)),
+        from(other.from),
+        handle(std::exchange(other.handle, nullptr)),
+        data(std::move(other.data)),
+        peer(std::move(other.peer)) {}
+  ~Incoming() {
+    if (handle != nullptr) from->worker->in_turn([request = handle] { (void)tw_reject(request, nullptr, 0); });
+  }
   tw_connection_request* take() {
     if (handle == nullptr) raise(TW_ERR_HANDLE, "the connection request was answered already");
     from->get();
@@ -178,7 +189,10 @@ nb::object listener_make(nb::handle_t<Worker> owner, const std::string& address,
 nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
   if (void* user = tw_endpoint_user(endpoint); user != nullptr) {
     nb::object known = nb::borrow(static_cast<PyObject*>(user));
-    if (owned) nb::inst_ptr<Endpoint>(known)->owned = true;
+    bool& held = nb::inst_ptr<Endpoint>(known)->owned;
+    tw_request none = TW_REQUEST_NONE;
+    if (owned && held) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, &none);  // one of two handles: counts down
+    held = held || owned;
     return known;
   }
   nb::object object = nb::inst_alloc_zero(nb::type<Endpoint>());
@@ -252,7 +266,9 @@ void bind_endpoint(nb::module_& m) {
            "bytes:\n"
            "candidates, predicted cost, why the loser lost. buffer: of a message from there, such as an array on a device, "
            "instead of a length.");
-  nb::class_<Incoming>(m, "ConnectionRequest", "A client that asks to connect: answer it once, by accept or reject.")
+  nb::class_<Incoming>(
+      m, "ConnectionRequest",
+      "A client that asks to connect: answer it once, by accept or reject. One that is dropped unanswered is rejected.")
       .def_prop_ro(
           "data", [](const Incoming& i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")
       .def_ro("peer", &Incoming::peer, "The client's address as text.")
@@ -279,7 +295,8 @@ void bind_endpoint(nb::module_& m) {
            "data: private bytes for the listener's user; timeout: seconds until connected (10); transport: only \"shm\" or "
            "\"tcp\";\n"
            "tls: TLS 1.3 with the job key. wait=False returns at once: operations may be posted and start when connected.\n"
-           "Raises Unreachable, Rejected, AuthenticationError, TimedOut.")
+           "To a worker that there is a connection to already it gives that Endpoint. Raises Unreachable, Rejected,\n"
+           "AuthenticationError, TimedOut.")
       .def("listen", &listener_make, arg("address") = "127.0.0.1:0", nb::kw_only(), arg("backlog") = 0,
            "Listens at \"host:port\", \":port\" (all interfaces; port 0 picks one) or \"unix:/path\". Returns a Listener.\n"
            "backlog: connection requests not answered yet (0: 128). Raises AddressInUse.");

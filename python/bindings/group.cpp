@@ -85,6 +85,7 @@ nb::list group_exchange(Group& self, nb::bytes mine) {
   const size_t length = mine.size(), size = tw_group_size(self.get());
   std::string values(size * length, '\0');
   call(self, [&](tw_group* group) { return tw_group_exchange(group, mine.c_str(), length, values.data()); });
+  self.worker->raise_kept();
   nb::list all;
   for (size_t i = 0; i < size; ++i) all.append(nb::bytes(values.data() + i * length, length));
   return all;
@@ -146,12 +147,14 @@ void group_close(Group& self) {
   if (self.handle == nullptr || self.generation != fork_generation()) return;
   if (self.users > 0) raise(TW_ERR_BUSY, "another thread is inside a call of this group");
   tw_status status = TW_OK;
+  if (self.worker->handle != nullptr) self.worker->enter();
+  tw_group* const ended = std::exchange(self.handle, nullptr);  // no other thread takes it meanwhile
+  if (ended == nullptr) return;
   if (self.worker->handle != nullptr) {
-    self.worker->enter();
     const Unlocked unlocked({self.worker});
-    status = tw_group_destroy(self.handle);
+    status = tw_group_destroy(ended);
   }
-  if (status != TW_ERR_BUSY) self.handle = nullptr;
+  if (status == TW_ERR_BUSY) self.handle = ended;
   if (PyErr_Occurred() != nullptr) throw nb::python_error();  // by a signal's handler
   check(status);
   if (self.world) self.worker_object.attr("close")();

@@ -64,7 +64,7 @@ void bind_log(nb::module_& m) {
   m.def(
       "_log_to_python",
       [](bool on) {
-        nb::gil_scoped_release release;  // waits for a handler that runs
+        const Released release;  // waits for a handler that runs
         tw_set_log_handler(on ? &queue_line : nullptr, nullptr);
       },
       nb::arg("on"));

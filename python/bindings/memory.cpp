@@ -89,7 +89,8 @@ PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buf
                               {0, nullptr}};
 
 void memory_release(Memory& self) {
-  if (self.views > 0) raise(TW_ERR_BUSY, "arrays or views over this memory are alive: drop them first");
+  if (self.views > 0)
+    raise(TW_ERR_BUSY, "arrays, views, signals, blocks or a window in this memory are alive: drop or close them first");
   check(self.close());
 }
 
@@ -117,8 +118,10 @@ PyType_Slot mapping_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&map_bu
 
 nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
   RemoteMemory& self = *nb::inst_ptr<RemoteMemory>(owner);
+  tw_remote_memory* const handle = self.get();
   void* address = nullptr;
-  check(tw_remote_memory_map(self.get(), &address));
+  const Using user(self.users);
+  check(without_gil({self.endpoint->worker}, [&] { return tw_remote_memory_map(handle, &address); }));
   nb::object mapping = nb::cast(Mapping{nb::borrow(owner), address, tw_remote_memory_length(self.handle)}, nb::rv_policy::move);
   nb::object view = nb::steal(PyMemoryView_FromObject(mapping.ptr()));
   if (!view.is_valid()) throw nb::python_error();
@@ -145,7 +148,7 @@ tw_status Memory::close() noexcept {
   if (context->generation == fork_generation()) {
     tw_status status;
     {
-      const nb::gil_scoped_release release;  // it waits for peers that are in the middle of a copy
+      const Released release;  // it waits for peers that are in the middle of a copy
       status = tw_memory_release(ended);
     }
     if (status == TW_ERR_BUSY) {
@@ -156,6 +159,14 @@ tw_status Memory::close() noexcept {
   --context->children;
   source.reset();
   return TW_OK;
+}
+
+Loan::Loan(nb::handle memory) : memory_(nb::borrow(memory)) {
+  if (memory_.is_valid()) ++nb::inst_ptr<Memory>(memory_)->views;
+}
+
+Loan::~Loan() {
+  if (memory_.is_valid()) --nb::inst_ptr<Memory>(memory_)->views;
 }
 
 tw_memory* Memory::get() const {
@@ -199,10 +210,12 @@ void bind_memory(nb::module_& m) {
            "An unguessable key for a range (bytes), to travel by any means. Revoked by release().")
       .def_prop_ro("address", [](Memory& s) { return reinterpret_cast<uintptr_t>(tw_memory_address(s.get())); })
       .def("__len__", [](Memory& s) { return tw_memory_length(s.get()); })
-      .def("release", &memory_release,
-           "Revokes every key, then ends the region. The GIL is released while peers that are in the middle of a copy are "
-           "waited "
-           "for.\nRaises BusyError when one is stopped: everything stays, and release() may be called again.")
+      .def(
+          "release", &memory_release,
+          "Revokes every key, then ends the region. The GIL is released while peers that are in the middle of a copy are "
+          "waited "
+          "for.\nRaises BusyError when one is stopped, or while views, signals, blocks or a window in it are alive: everything "
+          "stays, and\nrelease() may be called again.")
       .def_prop_ro("released", [](const Memory& s) { return s.handle == nullptr; });
   nb::class_<RemoteMemory>(m, "RemoteMemory", "A peer's memory, imported through an endpoint from its key.")
       .def(nb::new_([](nb::handle_t<Endpoint> endpoint, nb::bytes key) { return remote_import(endpoint, std::move(key)); }),
@@ -211,12 +224,20 @@ void bind_memory(nb::module_& m) {
       .def("map", &remote_map,
            "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach "
            "it.\n"
-           "Not to be used after the peer is lost or the import released. Raises Unsupported elsewhere.")
+           "Not to be used after the peer is lost or the import released. Waits for the peer's answer, progressing, with the "
+           "GIL\n"
+           "released. Raises Unsupported elsewhere.")
       .def("explain", &remote_explain, arg("verb") = "put", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
            "The ways of a put, get, atomic, put_blocks or get_blocks of length bytes to this memory: predicted cost, the "
            "choice,\n"
            "why the others lost or are impossible. buffer: the local one, such as an array on a device, instead of a length.")
-      .def("release", &RemoteMemory::close, "Ends the import; views made by map may not be used any more.");
+      .def(
+          "release",
+          [](RemoteMemory& s) {
+            if (s.users > 0) raise(TW_ERR_BUSY, "a thread waits for the mapping of this memory: end its wait first");
+            s.close();
+          },
+          "Ends the import; views made by map may not be used any more. Raises BusyError while a thread waits in map.");
   nb::class_<Mapping>(m, "_Mapping", nb::type_slots(mapping_slots));
   context_manager<Memory>(m.attr("Memory"), "release");
 }

@@ -139,8 +139,10 @@ nb::object matched_recv(Matched& self, nb::handle buffer, nb::handle layout, nb:
   tw_op_options options = TW_OP_OPTIONS_INIT;
   take_layout(operation, options, layout.ptr());
   const uint64_t deadline = deadline_of(timeout.ptr());
-  operation.posted(tw_message_recv(std::exchange(self.handle, nullptr), operation.buffer.data(), length_of(operation, options),
-                                   &options, &operation.request));
+  const tw_status status =
+      tw_message_recv(self.handle, operation.buffer.data(), length_of(operation, options), &options, &operation.request);
+  if (status >= 0) self.handle = nullptr;  // one that was refused leaves the message there
+  operation.posted(status);
   return nb::steal(deliver(operation, blocking, deadline));
 }
 

@@ -13,11 +13,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "gil.hpp"
+
 namespace thalweg::python {
-namespace nb = nanobind;
 
 /// Counts forks of this process: what was made in an earlier generation belongs to the parent and is left alone.
 int fork_generation() noexcept;
@@ -51,6 +53,7 @@ struct Context {
   ~Context() { close(); }
   void close() noexcept;
   void end_dropped() noexcept;
+  bool alive() const { return handle != nullptr && generation == fork_generation(); }
   tw_context* get() const;  ///< raises when closed
 };
 
@@ -60,7 +63,26 @@ struct AmRecord {
   uint16_t id;
   std::string header, data;
   size_t length;
-  tw_am_data* descriptor;  ///< null: data holds the payload
+  tw_am_data* descriptor;  ///< null: data holds the payload, or it was received
+  bool here;               ///< the descriptor names a short one that has arrived
+  size_t bytes() const { return sizeof *this + header.size() + data.size(); }
+};
+
+/// While one of these lives its Memory may not be released.
+class Loan {
+ public:
+  Loan() = default;
+  explicit Loan(nb::handle memory);
+  Loan(const Loan& other) : Loan(nb::handle(other.memory_)) {}
+  Loan(Loan&& other) noexcept : memory_(std::move(other.memory_)) {}
+  Loan& operator=(Loan other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~Loan();
+
+ private:
+  nb::object memory_;  ///< invalid: of none
 };
 
 struct Worker {
@@ -73,11 +95,16 @@ struct Worker {
   mutable bool touched = false;                           ///< entered since the event loop's last turn
   bool armed = false;                                     ///< an event loop sleeps on its descriptor
   nb::object on_disarm;                                   ///< the event loop's: called when something else progresses then
+  nb::object on_close;                                    ///< the event loop's: called before the worker ends
   std::vector<nb::object> watched;                        ///< requests an event loop waits for
   std::vector<nb::object> orphans;                        ///< requests dropped by Python while the library used their buffers
+  size_t next_orphan = 0;                                 ///< to be looked at
+  std::thread::id inside{};                               ///< runs handlers in the middle of a call that waits
+  nb::object raised;                                      ///< by a handler, for the next call; counted in am_waiting
   std::vector<std::pair<uint16_t, nb::object>> handlers;  ///< active message id -> callable
   std::mutex am_mutex;
   std::deque<AmRecord> am_queue;  ///< filled inside progress, by any thread, without the GIL
+  size_t am_bytes = 0;            ///< of that queue
   std::atomic<size_t> am_waiting{0};
   std::vector<std::function<void()>> after_close;  ///< ends of sinks that operations under way still had
   std::vector<std::function<void()>> handed_over;  ///< what destructors on other threads could not do at once
@@ -87,13 +114,24 @@ struct Worker {
   tw_worker* get() const;    ///< raises when closed
   tw_worker* enter() const;  ///< as get, and refuses a second thread on a single-thread worker
   bool alive() const { return handle != nullptr && generation == fork_generation(); }
-  bool entered_elsewhere() const { return waiters > 0 && !multi && alive(); }
+  bool entered_elsewhere() const { return waiters > 0 && !multi && alive() && inside != std::this_thread::get_id(); }
   /// Ends an object of this worker: now, or when the thread leaves that is inside; because a destructor runs on any thread.
   template <class End>
   void in_turn(End&& end) noexcept {
     if (!alive()) return;
     if (!entered_elsewhere()) return end();
     handed_over.emplace_back(std::forward<End>(end));
+  }
+  /// Ends what operations end in: in its turn, or with the worker where some are under way. `where` stays until then.
+  template <class Handle>
+  void end_sink(Handle* handle, tw_status (*destroy)(Handle*), const Loan& where = {}) noexcept {
+    if (!alive()) {
+      (void)destroy(handle);
+      return;
+    }
+    in_turn([this, handle, destroy, where] {
+      if (destroy(handle) == TW_ERR_BUSY) after_close.emplace_back([handle, destroy, where] { (void)destroy(handle); });
+    });
   }
   /// Before whatever progresses, which ends the arming of the descriptor, or ends requests: the event loop has to look, and
   /// arm again.
@@ -102,11 +140,20 @@ struct Worker {
       tell_disarmed();
   }
   void tell_disarmed() noexcept;
+  void tell_closing() noexcept;
   void left() noexcept;  ///< a waiter is out: what was handed over is done by the last one
   void end_handed() noexcept;
   bool leave_all() noexcept;  ///< wakes the waiters and waits until they are out, with the GIL released; false: one stays
-  void reap_orphans() noexcept;
-  bool dispatch();  ///< runs the handlers of waiting active messages; false: none waited
+  /// Ends those of the dropped requests that are over; looks at `most` of them, one behind the other.
+  void reap_orphans(size_t most = SIZE_MAX) noexcept;
+  /// Runs the handlers of waiting active messages; false: none waited. Raises what one of them, or of an earlier call, raised.
+  bool dispatch();
+  /// The same in the middle of a call of this thread that waits: what they raise is for the next call.
+  void dispatch_inside() noexcept;
+  bool run_handlers();
+  bool take_message(AmRecord* record);
+  void keep_raised(nb::python_error& error) noexcept;
+  void raise_kept();  ///< what an earlier call has kept
 };
 
 struct Endpoint {
@@ -161,6 +208,7 @@ struct RemoteMemory {
   nb::object owner;  ///< a Window whose part it is, and which ends it; else not valid
   Endpoint* endpoint = nullptr;
   tw_remote_memory* handle = nullptr;
+  int users = 0;  ///< threads that wait for its mapping
   RemoteMemory() = default;
   RemoteMemory(RemoteMemory&& other) noexcept
       : endpoint_object(std::move(other.endpoint_object)),
@@ -174,7 +222,7 @@ struct RemoteMemory {
 
 struct Signal {
   nb::object worker_object;
-  nb::object memory;  ///< where the word is, when it is not the library's
+  Loan memory;  ///< where the word is, when it is not the library's
   Worker* worker = nullptr;
   tw_signal* handle = nullptr;
   bool adds = false;

@@ -37,7 +37,7 @@ void copy(nb::handle_t<Context> owner, nb::handle to, nb::handle source) {
   if (target.length() != origin.length()) raise(TW_ERR_INVALID, "copy takes two buffers of one length");
   tw_status status;
   {
-    const nb::gil_scoped_release released;
+    const Released released;
     status = tw_memory_copy(context, target.data(), origin.data(), target.length());
   }
   check(status);
@@ -51,13 +51,6 @@ std::pair<int, int> dlpack_device(const Memory& memory) {
   if (emulated) return {12, ordinal};
   return {memory.info.kind == TW_MEMORY_MANAGED ? 13 : 2, ordinal};
 }
-
-/// While one of these lives the memory may not be released.
-struct Loan {
-  nb::object memory;
-  explicit Loan(nb::handle of) : memory(nb::borrow(of)) { ++nb::inst_ptr<Memory>(memory)->views; }
-  ~Loan() { --nb::inst_ptr<Memory>(memory)->views; }
-};
 
 nb::object dlpack(nb::handle_t<Memory> self, nb::kwargs options) {
   Memory& memory = *nb::inst_ptr<Memory>(self);

@@ -20,7 +20,7 @@ struct DroppedPlan final : Dropped {
   bool end() noexcept override {
     tw_status status = TW_OK;
     {
-      const nb::gil_scoped_release release;
+      const Released release;
       status = tw_plan_destroy(handle);
     }
     if (status == TW_ERR_BUSY) return false;
@@ -186,9 +186,15 @@ tw_status unlocked(Plan& self, Wait wait) {
   return without_gil(self.workers, [&] { return wait(plan); });
 }
 
+/// Its end, or what handlers have raised meanwhile.
+void ended(Plan& self, tw_status status) {
+  check(status);
+  for (Worker* worker : self.workers) worker->raise_kept();
+}
+
 void plan_prepare(Plan& self, nb::handle timeout) {
   const uint64_t limit = duration_of(timeout.ptr(), TW_FOREVER);
-  check(unlocked(self, [&](tw_plan* plan) { return tw_plan_prepare(plan, limit); }));
+  ended(self, unlocked(self, [&](tw_plan* plan) { return tw_plan_prepare(plan, limit); }));
 }
 
 void plan_trigger(nb::handle_t<Plan> object, nb::handle on) {
@@ -212,12 +218,12 @@ bool plan_test(Plan& self) {
 
 void plan_finish(Plan& self, nb::handle timeout) {
   const uint64_t limit = duration_of(timeout.ptr(), TW_FOREVER);
-  check(unlocked(self, [&](tw_plan* plan) { return tw_plan_finish(plan, limit); }));
+  ended(self, unlocked(self, [&](tw_plan* plan) { return tw_plan_finish(plan, limit); }));
 }
 
 void plan_run(Plan& self, nb::handle timeout) {
   const uint64_t limit = duration_of(timeout.ptr(), TW_FOREVER);
-  check(unlocked(self, [&](tw_plan* plan) { return tw_plan_run(plan, limit); }));
+  ended(self, unlocked(self, [&](tw_plan* plan) { return tw_plan_run(plan, limit); }));
 }
 
 void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value) {
@@ -261,17 +267,22 @@ Plan::~Plan() {
 }
 
 tw_status Plan::close() noexcept {
+  tw_plan* const ended = std::exchange(handle, nullptr);  // no other thread takes it meanwhile
+  if (ended == nullptr) return TW_OK;
   tw_status status = TW_OK;
-  if (handle != nullptr && context->generation == fork_generation()) {
-    nb::gil_scoped_release release;
-    status = tw_plan_destroy(handle);
+  if (context->generation == fork_generation()) {
+    const Released release;
+    status = tw_plan_destroy(ended);
   }
-  if (status == TW_ERR_BUSY) return status;
-  if (std::exchange(handle, nullptr) != nullptr) --context->children;
+  if (status == TW_ERR_BUSY) {
+    handle = ended;
+    return status;
+  }
+  --context->children;
   buffers.clear();
   kept.clear();
   workers.clear();
-  if (context != nullptr) context->end_dropped();
+  context->end_dropped();
   return status;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 /// A callable on its way through a host queue.
 void call_object(void* arg) {
-  nb::gil_scoped_acquire acquire;
+  const Acquired acquire;
   const nb::object function = nb::steal(static_cast<PyObject*>(arg));
   nb::object result = nb::steal(PyObject_CallNoArgs(function.ptr()));
   if (!result.is_valid()) PyErr_WriteUnraisable(function.ptr());
@@ -201,7 +201,7 @@ void Queue::close() noexcept {
   tw_queue* ended = std::exchange(handle, nullptr);
   if (ended == nullptr) return;
   if (context->generation == fork_generation()) {
-    nb::gil_scoped_release release;  // its thread may be running a callable
+    const Released release;  // its thread may be running a callable
     tw_queue_destroy(ended);
   }
   --context->children;

@@ -6,6 +6,8 @@
 namespace thalweg::python {
 namespace {
 
+constexpr size_t looked_at = 8;  // dropped requests, by a call that adds one or waits: as many as come, and some
+
 /// The library still uses the operation's buffer while Python has lost interest: the worker keeps it until it ends.
 void orphan(Operation&& operation) noexcept {
   Worker* worker = operation.worker;
@@ -13,6 +15,7 @@ void orphan(Operation&& operation) noexcept {
   try {
     nb::object self = nb::cast(Request(std::move(operation)), nb::rv_policy::move);
     nb::inst_ptr<Request>(self)->operation.worker_object.reset();  // the worker owns it now: no cycle
+    if (!worker->entered_elsewhere()) worker->reap_orphans(looked_at);
     worker->orphans.push_back(std::move(self));
   } catch (...) {
     PyErr_Clear();
@@ -26,6 +29,7 @@ bool request_done(Request& request) {
   worker.enter();
   worker.disarm();
   if (!worker.progress_thread) tw_worker_progress(worker.handle);
+  if (!worker.orphans.empty()) worker.reap_orphans(looked_at);
   worker.dispatch();
   worker.enter();  // a handler, or another thread while it ran, may have closed it
   if (!operation.test()) return false;
@@ -98,27 +102,42 @@ Request::~Request() {
   }
 }
 
+static void let_others_run() {
+  const Released others;
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 void Operation::finish() {
-  while (unpacking != nullptr && unpacking->running) {  // in another thread that waits for it, too
-    if (unpacking->by == std::this_thread::get_id()) return;
-    const nb::gil_scoped_release others;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  while (true) {
+    while (unpacking != nullptr && unpacking->running) {  // in another thread that waits for it, too
+      if (unpacking->by == std::this_thread::get_id()) return;
+      let_others_run();
+    }
+    if (!under_way()) return;
+    if (outcome != TW_IN_PROGRESS || take_outcome()) return end(outcome);
+    let_others_run();
   }
-  if (!under_way()) return;
-  tw_status ended = tw_request_test(request);
+}
+
+bool Operation::take_outcome() {
+  std::unique_lock<std::mutex> polled;  // nobody takes it from the queue meanwhile
+  if (told != nullptr) polled = std::unique_lock(*told);
+  const tw_status ended = tw_request_test(request);
+  if (told != nullptr && ended == TW_ERR_HANDLE && worker->alive()) return false;
   if (result == Result::received) (void)tw_request_info(request, &info);
   if (ended < 0) message = tw_request_message(request);
   if (ended < 0 && message.empty()) message = tw_status_name(ended);
-  (void)tw_request_release(request);
+  (void)tw_request_release(request);  // refused where it is told: its entry releases it
   request = TW_REQUEST_NONE;
-  end(ended);
+  outcome = ended;
+  return true;
 }
 
 void Operation::ended_as(const tw_completion& entry, const std::string& text) {
   if (result == Result::received) info = entry.info;
   if (entry.status < 0) message = text;
   request = TW_REQUEST_NONE;
-  status = entry.status;
+  outcome = entry.status;
 }
 
 void Operation::raise_raised() const {
@@ -203,23 +222,26 @@ PyObject* complete(Operation& operation, uint64_t deadline) {
     }
     throw;
   }
-  if (operation.result == Result::none && operation.status == TW_OK) Py_RETURN_NONE;
-  return operation.value().release().ptr();
+  nb::object value = operation.result == Result::none && operation.status == TW_OK ? nb::none() : operation.value();
+  if (!operation.worker->orphans.empty()) [[unlikely]]
+    operation.worker->reap_orphans(looked_at);
+  return value.release().ptr();
 }
 
 PyObject* into_request(Operation&& operation) {
   return nb::cast(Request(std::move(operation)), nb::rv_policy::move).release().ptr();
 }
 
-void Worker::reap_orphans() noexcept {
-  for (size_t i = 0; i < orphans.size();) {
-    Operation& operation = nb::inst_ptr<Request>(orphans[i])->operation;
+void Worker::reap_orphans(size_t most) noexcept {
+  for (most = std::min(most, orphans.size()); most != 0 && !orphans.empty(); --most) {
+    if (next_orphan >= orphans.size()) next_orphan = 0;
+    Operation& operation = nb::inst_ptr<Request>(orphans[next_orphan])->operation;
     if (!operation.test()) {
-      ++i;
+      ++next_orphan;
       continue;
     }
-    const nb::object ended = std::move(orphans[i]);  // whose end may run anything
-    orphans[i] = std::move(orphans.back());
+    const nb::object ended = std::move(orphans[next_orphan]);  // whose end may run anything
+    orphans[next_orphan] = std::move(orphans.back());
     orphans.pop_back();
     operation.finish();
   }
@@ -228,7 +250,8 @@ void Worker::reap_orphans() noexcept {
 void bind_request(nb::module_& m) {
   nb::class_<RecvInfo>(m, "RecvInfo", "What a receive learned: sender's endpoint, tag, immediate value, length in bytes.")
       .def_prop_ro(
-          "endpoint", [](const RecvInfo& info) { return info.endpoint; }, "The sender's endpoint on this side.")
+          "endpoint", [](const RecvInfo& info) { return info.endpoint; },
+          "The sender's endpoint on this side; None: it is gone.")
       .def_ro("tag", &RecvInfo::tag)
       .def_ro("immediate", &RecvInfo::immediate)
       .def_ro("length", &RecvInfo::length, "True length in bytes.")

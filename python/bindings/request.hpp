@@ -3,6 +3,7 @@
 // stack; the others move it into a Request.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "arguments.hpp"
@@ -50,6 +51,8 @@ struct Operation {
   std::string message;
   std::unique_ptr<Unpacking> unpacking;  ///< null: what it receives is where it belongs
   std::unique_ptr<CollectiveParts> collective;
+  std::shared_ptr<std::mutex> told;    ///< of the completion queue that takes its end, and releases the request; null: none
+  tw_status outcome = TW_IN_PROGRESS;  ///< of an ended one whose end() is to come
 
   /// Takes what a posting call returned: done, under way, or an error to raise.
   void posted(tw_status returned) {
@@ -67,10 +70,12 @@ struct Operation {
   bool test() {  ///< true when it has ended; any thread state
     return !under_way() || tw_request_test(request) != TW_IN_PROGRESS;
   }
-  /// A completion queue has given its end, and released the request.
+  /// A completion queue has given its end, and released the request: finish() has it from here on.
   void ended_as(const tw_completion& entry, const std::string& text);
   /// Takes the outcome of an ended request and releases it; once, by the first of its waiters.
   void finish();
+  /// The same of the request alone. False: a thread that polls the completion queue has it, and brings it in a moment.
+  bool take_outcome();
   /// It has ended so; what came with it is unpacked.
   void end(tw_status how) noexcept {
     if (unpacking != nullptr) [[unlikely]]

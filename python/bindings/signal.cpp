@@ -22,7 +22,7 @@ nb::object signal_make(nb::handle_t<Worker> owner, const std::string& kind, uint
   options.offset = offset;
   if (Memory* where = as_object<Memory>(memory.ptr(), "memory"); where != nullptr) {
     options.memory = where->get();
-    signal.memory = nb::borrow(memory);
+    signal.memory = Loan(memory);
   } else if (offset != 0) {
     raise(TW_ERR_INVALID, "an offset is one into `memory`: give both, or neither");
   }
@@ -40,6 +40,14 @@ bool signal_test(Signal& self, uint64_t value, const std::string& compare) {
   tw_status status = tw_signal_test(self.get(), value, compare_of(compare));
   check(status);
   return status == TW_OK;
+}
+
+void signal_close(Signal& self) {
+  if (self.waits > 0) raise(TW_ERR_BUSY, "a thread waits for this signal: end its wait first");
+  if (self.handle == nullptr || !self.worker->alive() || self.worker->entered_elsewhere()) return self.close();
+  check(tw_signal_destroy(self.handle));  // busy: it stays
+  self.handle = nullptr;
+  self.memory = Loan();
 }
 
 void signal_wait(Signal& self, uint64_t value, const std::string& compare, nb::handle timeout) {
@@ -85,8 +93,10 @@ uint32_t compare_of(const std::string& compare) {
 }
 
 void Signal::close() noexcept {
-  tw_signal* ended = std::exchange(handle, nullptr);
-  if (ended != nullptr) worker->in_turn([ended, where = std::move(memory)] { (void)tw_signal_destroy(ended); });
+  tw_signal* const ended = std::exchange(handle, nullptr);
+  const Loan where = std::move(memory);
+  if (ended == nullptr || (!worker->alive() && !nb::inst_ptr<Context>(worker->context)->alive())) return;  // its words are gone
+  worker->end_sink(ended, tw_signal_destroy, where);
 }
 
 tw_signal* Signal::get() const {
@@ -116,7 +126,7 @@ void bind_signal(nb::module_& m) {
       .def(nb::new_(&signal_make), arg("worker"), arg("kind") = "set", arg("initial") = 0, nb::kw_only(),
            arg("memory") = nb::none(), arg("offset") = 0,
            "memory: a Memory that has the word at offset bytes, such as a device's, where kernels and plans wait for it; it is "
-           "kept,\nand nothing else may use these 8 bytes. None: the library's.")
+           "kept,\nand cannot be released, until the signal ends; nothing else may use these 8 bytes. None: the library's.")
       .def("export", &signal_export, "The key by which peers import it.")
       .def_prop_ro(
           "value", [](Signal& s) { return tw_signal_read(s.get()); }, "The word; what it covers is visible.")
@@ -127,13 +137,8 @@ void bind_signal(nb::module_& m) {
       .def(
           "reset", [](Signal& s, uint64_t value) { check(tw_signal_reset(s.get(), value)); }, arg("value") = 0,
           "Stores the word. Only when nobody waits and nothing is in flight.")
-      .def(
-          "close",
-          [](Signal& s) {
-            if (s.waits > 0) raise(TW_ERR_BUSY, "a thread waits for this signal: end its wait first");
-            s.close();
-          },
-          "Ends the signal. Raises BusyError while a thread waits for it.");
+      .def("close", &signal_close,
+           "Ends the signal. Raises BusyError, and it stays, while a thread waits for it or operations will end in it.");
   nb::class_<RemoteSignal>(m, "RemoteSignal",
                            "A peer's signal, imported through an endpoint from its key; kind as at its home.")
       .def(nb::new_(&remote_make), arg("endpoint"), arg("key"), arg("kind") = "set")

@@ -10,7 +10,7 @@ std::string topology_json() {
   tw_status status;
   size_t size = 0;
   {
-    const nb::gil_scoped_release released;  // the first question finds it
+    const Released released;  // the first question finds it
     status = tw_topology_json(nullptr, &size);
   }
   check(status);
@@ -21,7 +21,7 @@ nb::dict topology_place(uint32_t rank, uint32_t ranks) {
   tw_placement found = TW_PLACEMENT_INIT;
   tw_status status;
   {
-    const nb::gil_scoped_release released;
+    const Released released;
     status = tw_topology_place(rank, ranks, &found);
   }
   check(status);
@@ -44,7 +44,7 @@ nb::dict topology_distance(const std::string& source, const std::string& to) {
   tw_distance found = TW_DISTANCE_INIT;
   tw_status status;
   {
-    const nb::gil_scoped_release released;
+    const Released released;
     status = tw_topology_distance(source.c_str(), to.c_str(), &found);
   }
   check(status);

@@ -28,7 +28,7 @@ Unlocked::Unlocked(std::vector<Worker*> workers) : workers_(std::move(workers)),
 }
 
 Unlocked::~Unlocked() {
-  PyEval_RestoreThread(saved_);
+  take_gil(saved_);
   innermost = outer_;
   tw_set_interrupt(outer_ != nullptr ? &Unlocked::asked : nullptr, outer_);
   for (Worker* worker : workers_) worker->left();
@@ -41,10 +41,17 @@ int Unlocked::asked(void* arg) {
   for (const Worker* worker : self.workers_) {
     if (worker->closing.load(std::memory_order_relaxed)) return 1;
   }
-  PyEval_RestoreThread(self.saved_);
+  take_gil(self.saved_);
   const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+  if (!raised) self.dispatch();
   self.saved_ = PyEval_SaveThread();
   return raised ? 1 : 0;
+}
+
+void Unlocked::dispatch() const noexcept {
+  for (const Unlocked* call = this; call != nullptr; call = call->outer_) {
+    for (Worker* worker : call->workers_) worker->dispatch_inside();
+  }
 }
 
 bool Wait::nap(uint64_t end) const {

@@ -35,7 +35,7 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {
-    PyEval_RestoreThread(saved_);
+    take_gil(saved_);
     worker_.left();
   }
 
@@ -45,7 +45,8 @@ class Waiting {
 };
 
 /// Without the GIL in a call of the library that may wait, with every worker marked as waited in. What such calls ask
-/// meanwhile is whether a signal is to be handled (what its handler raised is pending then) or a worker is to be left.
+/// meanwhile is whether a signal is to be handled (what its handler raised is pending then) or a worker is to be left; and
+/// handlers of active messages run then, because the peer may wait for their answer.
 class Unlocked {
  public:
   explicit Unlocked(std::vector<Worker*> workers = {});
@@ -57,14 +58,17 @@ class Unlocked {
 
  private:
   static int asked(void* self);
+  void dispatch() const noexcept;
   std::vector<Worker*> workers_;
   Unlocked* const outer_;  ///< of this thread: an exchange of a window calls a store
   PyThreadState* saved_;
 };
 
-/// A call without the GIL; raises what a signal handler raised, ClosedError when a worker was closed meanwhile.
+/// A call without the GIL; raises what a signal handler raised, ClosedError when a worker was closed meanwhile. Before it what
+/// handlers of active messages raised in the middle of an earlier one.
 template <class Call>
 tw_status without_gil(const std::vector<Worker*>& workers, Call&& call) {
+  for (Worker* worker : workers) worker->raise_kept();
   tw_status status;
   {
     const Unlocked unlocked(workers);

@@ -14,7 +14,8 @@ struct Exchanger {
 
 /// The window's views of parts count themselves: close() may not take the memory from under them.
 struct Window {
-  nb::object worker_object, memory_object, exchange;
+  nb::object worker_object, exchange;
+  Loan memory;
   std::vector<nb::object> endpoints;
   Worker* worker = nullptr;
   tw_window* handle = nullptr;
@@ -27,12 +28,14 @@ struct Window {
     exchanger->window = nullptr;  // ends without asking the others
     tw_window* const ended = std::exchange(handle, nullptr);
     if (ended == nullptr || generation != fork_generation()) return;
-    worker->in_turn([ended, by = exchanger, memory = memory_object, peers = endpoints] { (void)tw_window_destroy(ended); });
+    worker->in_turn([ended, by = exchanger, where = memory, peers = endpoints] { (void)tw_window_destroy(ended); });
   }
   /// The status of tw_window_destroy. Waits for the other ranks, without the GIL.
   tw_status close() noexcept {
     tw_window* ended = std::exchange(handle, nullptr);
-    if (ended == nullptr || generation != fork_generation() || worker->handle == nullptr) return TW_OK;
+    if (ended == nullptr || generation != fork_generation()) return TW_OK;
+    const Loan ends = std::move(memory);
+    if (worker->handle == nullptr) return TW_OK;
     const Using user(users);
     const Unlocked unlocked({worker});
     return tw_window_destroy(ended);
@@ -48,7 +51,7 @@ struct Window {
 tw_status exchange_bytes(void* arg, const void* mine, size_t length, void* values) noexcept {
   if (static_cast<Exchanger*>(arg)->window == nullptr) return TW_ERR_CLOSED;
   Window& window = *static_cast<Exchanger*>(arg)->window;
-  nb::gil_scoped_acquire acquire;
+  const Acquired acquire;
   try {
     const nb::object all = window.exchange(nb::bytes(mine, length));
     size_t rank = 0;
@@ -89,7 +92,7 @@ nb::object make_window(nb::handle_t<Worker> worker, nb::sequence peers, nb::hand
   auto self = std::make_unique<Window>();
   self->worker_object = nb::borrow(worker);
   self->worker = nb::inst_ptr<Worker>(worker);
-  self->memory_object = nb::borrow(memory);
+  self->memory = Loan(memory);
   self->exchange = nb::hasattr(exchange, "exchange") ? nb::object(exchange.attr("exchange")) : exchange;
   std::vector<tw_endpoint*> endpoints;
   size_t rank = 0;

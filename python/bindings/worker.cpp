@@ -84,18 +84,16 @@ nb::object worker_turn(Worker& self) {
   self.touched = false;
   if (events == 0 && !touched && !self.progress_thread) return nb::none();
   nb::list ended;
-  size_t kept = 0;
-  for (size_t i = 0; i < self.watched.size(); ++i) {
-    Operation& operation = nb::inst_ptr<Request>(self.watched[i])->operation;
+  for (nb::object& request : std::exchange(self.watched, {})) {
+    Operation& operation = nb::inst_ptr<Request>(request)->operation;
+    if (!self.alive()) break;  // a function that unpacked has closed it, and on_close has told who waits
     if (operation.test()) {
-      if (operation.under_way()) operation.finish();
-      ended.append(std::move(self.watched[i]));
+      operation.finish();
+      ended.append(std::move(request));
     } else {
-      if (kept != i) self.watched[kept] = std::move(self.watched[i]);
-      ++kept;
+      self.watched.push_back(std::move(request));
     }
   }
-  self.watched.resize(kept);
   return ended;
 }
 
@@ -111,6 +109,8 @@ PyObject* worker_flush(Worker& self, nb::handle owner, bool blocking, uint64_t d
 
 void Worker::close() noexcept {
   if (handle == nullptr) return;
+  tell_closing();
+  if (handle == nullptr) return;
   end_handed();
   tw_worker* ended = std::exchange(handle, nullptr);
   if (generation == fork_generation()) tw_worker_destroy(ended);
@@ -120,7 +120,12 @@ void Worker::close() noexcept {
   }
   const auto requests = std::exchange(watched, {}), dropped = std::exchange(orphans, {});
   const auto callables = std::exchange(handlers, {});
-  const nb::object told = std::move(on_disarm);
+  const nb::object told = std::move(on_disarm), kept = std::move(raised);
+  if (kept.is_valid()) {  // no call comes that could raise it
+    const nb::error_scope pending;
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(kept.ptr())), kept.ptr());
+    PyErr_WriteUnraisable(nullptr);
+  }
   if (!context.is_valid()) return;
   --nb::inst_ptr<Context>(context)->children;
   nb::inst_ptr<Context>(context)->end_dropped();
@@ -143,6 +148,19 @@ void Worker::tell_disarmed() noexcept {
   }
 }
 
+/// While its descriptor is still there, and no other thread enters.
+void Worker::tell_closing() noexcept {
+  const nb::object told = std::move(on_close);
+  if (!told.is_valid() || told.is_none() || generation != fork_generation()) return;
+  const bool before = closing.exchange(true);
+  try {
+    told();
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("an event loop whose worker ends");
+  }
+  closing.store(before);
+}
+
 void Worker::left() noexcept {
   if (--waiters == 0 && !handed_over.empty()) end_handed();
 }
@@ -159,7 +177,7 @@ bool Worker::leave_all() noexcept {
   closing.store(true);
   for (int i = 0; i < naps && waiters > 0 && alive(); ++i) {
     (void)tw_worker_wake(handle);
-    const nb::gil_scoped_release release;
+    const Released release;
     std::this_thread::sleep_for(nap);
   }
   if (waiters == 0) return true;
@@ -171,7 +189,7 @@ bool Worker::leave_all() noexcept {
 /// failed.
 static void await_close(const Worker& worker) {
   while (worker.closing.load() && worker.alive() && !Unlocked::inside()) {
-    const nb::gil_scoped_release release;
+    const Released release;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   if (worker.closing.load()) raise(TW_ERR_CLOSED, "the worker was closed by another thread");
@@ -228,17 +246,14 @@ void bind_worker(nb::module_& m) {
       .def("_turn", &worker_turn)
       .def_prop_ro("_shared", [](const Worker& w) { return w.multi; })
       .def_rw("_on_disarm", &Worker::on_disarm, arg().none())
+      .def_rw("_on_close", &Worker::on_close, arg().none())
       .def(
           "_watch", [](Worker& w, nb::object request) { w.watched.push_back(std::move(request)); }, arg("request"))
-      .def_prop_ro("_watched",
-                   [](Worker& w) {
-                     nb::list requests;
-                     for (const nb::object& request : w.watched) requests.append(request);
-                     return requests;
-                   })
       .def(
           "close",
           [](Worker& w) {
+            if (w.waiters > 0 && w.inside == std::this_thread::get_id())
+              raise(TW_ERR_BUSY, "this handler runs in the middle of a call that waits in the worker: close it after that");
             if (w.waiters > 0 && w.alive() && !w.leave_all()) {
               raise(TW_ERR_BUSY, "a thread is inside a call of this worker that does not end: end that first");
             }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -54,7 +55,9 @@ class Worker:
         self.spin = (20e-6 if polling else 0.0) if spin is None else spin
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
+        self._thread = 0
         self._fd = -1
+        self._pending: set[asyncio.Future[Any]] = set()
         self._conditions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self._endpoints: weakref.WeakValueDictionary[_core.Endpoint, Endpoint] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -71,12 +74,19 @@ class Worker:
 
         self.core._on_disarm = disarmed
 
+        def closing() -> None:
+            if (worker := me()) is not None:
+                worker._closing()
+
+        self.core._on_close = closing
+
     # -- the loop's side
 
     def _attach(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
+            self._thread = threading.get_ident()
             if not self.polling:
                 self._fd = self.core.fileno()
                 loop.add_reader(self._fd, self._turn)
@@ -119,6 +129,26 @@ class Worker:
             if not armed and not self.core.closed:
                 self._kick()
 
+    def _closing(self) -> None:
+        """The core is about to end, by whomever: its descriptor goes, and nothing that is awaited here comes any more."""
+        futures = [*self._pending, *(future for _, future in self._conditions)]
+        self._conditions.clear()
+        self._endpoints.clear()
+        if self._loop is None or self._loop.is_closed():
+            return
+        if threading.get_ident() == self._thread:
+            self._end(futures)
+        else:
+            self._loop.call_soon_threadsafe(self._end, futures)
+
+    def _end(self, futures: list[asyncio.Future[Any]]) -> None:
+        if self._loop is not None and self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._fd = -1
+        for future in futures:
+            if not future.done():
+                future.set_exception(ClosedError("the worker was closed"))
+
     def _check_conditions(self) -> None:
         left = []
         for condition, future in self._conditions:
@@ -152,6 +182,7 @@ class Worker:
         if self.spin > 0 and request._spin(self.spin):
             return request._value()
         future = loop.create_future()
+        self._pending.add(future)
         request._token = future
         self.core._watch(request)
         self._kick()
@@ -164,6 +195,7 @@ class Worker:
             raise
         finally:
             request._token = None
+            self._pending.discard(future)
             del future  # with what it raised, and that with this frame: the buffer would stay until the collector comes
         return request._value()
 
@@ -262,17 +294,7 @@ class Worker:
 
     def close(self) -> None:
         """Ends every endpoint without waiting; whatever is awaited on this worker raises ClosedError."""
-        watched = [request._token for request in self.core._watched if request._token is not None]
-        futures = watched + [future for _, future in self._conditions]
-        if self._loop is not None and self._fd >= 0 and not self._loop.is_closed():
-            self._loop.remove_reader(self._fd)
-            self._fd = -1
         self.core.close()  # nothing where its group has ended it
-        self._conditions.clear()
-        self._endpoints.clear()
-        for future in futures:
-            if not future.done() and not future.get_loop().is_closed():
-                future.set_exception(ClosedError("the worker was closed"))
 
     def __enter__(self) -> Worker:
         return self
@@ -634,9 +656,10 @@ class AmMessage:
         self.core = core
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Reply here."""
-        return self.worker.endpoint(self.core.endpoint)
+    def endpoint(self) -> Endpoint | None:
+        """Reply here. None: the connection is over."""
+        core = self.core.endpoint
+        return None if core is None else self.worker.endpoint(core)
 
     @property
     def header(self) -> bytes:

@@ -386,3 +386,44 @@ async def test_a_close_ends_what_is_awaited_there(context, how):
             me.core.iclose(force=True)
         with pytest.raises(tw.ClosedError):
             await asyncio.wait_for(receive, 10)
+
+
+@MODES
+@pytest.mark.parametrize("by", ["group", "worker", "another thread"])
+@run
+async def test_whoever_closes_the_worker_ends_what_is_awaited(polling, by):
+    world = tw.init()
+    async with aio.Group(world, worker=aio.Worker.of(world.worker, polling=polling)) as group:
+        me = await group.worker.connect(group.worker.address)
+        word = tw.Signal(world.worker)
+        tasks = [me.recv(bytearray(4), 1), group.worker.wait_signal(word, 1, nap=None)]
+        tasks = [asyncio.create_task(task) for task in tasks]
+        await asyncio.sleep(0.01)
+        del word
+        if by == "another thread":
+            await asyncio.to_thread(world.worker.close)
+        else:
+            (world if by == "group" else world.worker).close()
+        for task in tasks:
+            with pytest.raises(tw.ClosedError):
+                await task
+        assert group.worker.core.closed
+
+
+@MODES
+@run
+async def test_an_unpack_that_closes_the_worker_ends_what_is_awaited(context, polling):
+    worker = aio.Worker(context, polling=polling)
+    me = await worker.connect(worker.address)
+    closing = tw.Layout.callbacks(size=lambda _: 4, unpack=lambda *_: worker.close())
+    tasks = [me.recv([], tag, layout=closing if tag == 3 else None) for tag in (3,)]
+    tasks += [me.recv(bytearray(4), tag) for tag in range(4, 20)]
+    tasks = [asyncio.create_task(task) for task in tasks]
+    await asyncio.sleep(0.01)
+    sends = [me.core.isend(b"four", tag) for tag in (3, 5, 7)]
+    for task in tasks[1:]:
+        with contextlib.suppress(tw.ClosedError):
+            assert (await task).length == 4
+    with contextlib.suppress(tw.ClosedError):
+        await tasks[0]
+    assert worker.core.closed and sends

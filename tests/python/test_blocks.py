@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks by index between two processes: arrays of numbers, notifications, handlers, and what is refused."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import thalweg as tw
@@ -128,4 +131,61 @@ def test_what_is_refused():
         with pytest.raises(tw.InvalidError):
             tw.RemoteBlocks(endpoint, b"rubbish")
         assert endpoint.worker.next_notification() is None
+        pipe.send("end")
+
+
+def test_memory_under_blocks_is_not_released(context):
+    memory, other = (tw.Memory.allocate(context, COUNT * LENGTH) for _ in range(2))
+    blocks = tw.Blocks(context, [(memory, 0, 10), (other, 0, 10)], LENGTH)
+    for each in (memory, other):
+        with pytest.raises(tw.BusyError, match="blocks"):
+            each.release()
+    blocks.close()
+    memory.release()
+    blocks = tw.Blocks(context, [(other, 0, 10)], LENGTH)
+    del blocks
+    other.release()
+
+
+def stopped_owner(endpoint, pipe):
+    memory = tw.Memory.allocate(endpoint.worker.context, COUNT * LENGTH)
+    blocks = tw.Blocks(endpoint.worker.context, [(memory, 0, COUNT)], LENGTH)
+    pipe.send(blocks.export())
+    assert pipe.recv() == "go on"  # it has not progressed until then
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+    pipe.send(bytes(memory))
+    pipe.recv()
+
+
+class Watched(bytearray):
+    """Has weak references."""
+
+
+def test_closed_blocks_are_kept_by_what_is_under_way():
+    with connected(stopped_owner, transport="tcp") as (endpoint, pipe):
+        context = endpoint.worker.context
+        remote = tw.RemoteBlocks(endpoint, pipe.recv())
+        memory = tw.Memory.allocate(context, COUNT * LENGTH)
+        payload = np.random.default_rng().integers(0, 256, COUNT * LENGTH, np.uint8)
+        tw.copy(context, memory, payload)
+        half = COUNT // 2
+        buffer = Watched(payload[half * LENGTH :].tobytes())
+        alive = weakref.ref(buffer)
+        local = tw.Blocks(context, [(memory, 0, half), (buffer, 0, half)], LENGTH)
+        request = endpoint.iput_blocks(local, np.arange(COUNT), remote, np.arange(COUNT), visible=True)
+        assert not request.done()
+        local.close()
+        del local, buffer
+        gc.collect()
+        assert alive() is not None
+        with pytest.raises(tw.BusyError):
+            memory.release()
+        pipe.send("go on")
+        request.wait(20)
+        del request
+        memory.release()
+        assert alive() is None
+        pipe.send("told")
+        assert pipe.recv() == payload.tobytes()
         pipe.send("end")

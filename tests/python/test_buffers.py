@@ -9,6 +9,7 @@ import pytest
 import thalweg as tw
 from hypothesis import given
 from hypothesis import strategies as st
+from thalweg import _core
 
 
 def gathered(data):
@@ -192,3 +193,38 @@ def test_subarray_matches_numpy(worker, me):
     worker.recv(into, 1)
     request.wait()
     assert (into == data[1:4, 3:5, 2:6]).all()
+
+
+def test_a_block_longer_than_any_buffer_is_refused():
+    for length in (2**64 - 1, 2**64 - 4096, 2**63, 2**63 - 1):
+        with pytest.raises(MemoryError):
+            _core.Block(length)
+
+
+@pytest.mark.parametrize("bit", ["conj", "neg"])
+def test_a_tensor_whose_memory_has_other_values_is_refused(me, bit):
+    class Tensor:
+        """As PyTorch's: DLPack tells nothing of these bits."""
+
+        def __init__(self, array, **bits):
+            self.array, self.bits = array, bits
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+        def is_conj(self):
+            return self.bits.get("conj", False)
+
+        def is_neg(self):
+            return self.bits.get("neg", False)
+
+    array = np.arange(4, dtype=np.complex64)
+    with pytest.raises(tw.InvalidError, match=f"resolve_{bit}"):
+        me.send(Tensor(array, **{bit: True}), 1)
+    me.isend(Tensor(array), 1)
+    into = np.zeros_like(array)
+    me.recv(into, 1)
+    np.testing.assert_array_equal(into, array)

@@ -152,3 +152,45 @@ def test_posted_signals_notify(worker, me):
     assert got == (me, (99).to_bytes(8, "little"))
     assert signal.value == 4
     remote.release()
+
+
+def test_what_was_taken_is_returned_though_a_handler_raises(worker, me):
+    def broken(message):
+        raise LookupError(message.header)
+
+    worker.am_register(5, broken)
+    queue = tw.CompletionQueue(worker)
+    for turn in range(20):
+        _, request = irecv(worker, 8, 1)
+        request.tell(queue=queue)
+        me.send(b"eight by", 1)
+        me.am_send(5, b"1")
+        me.am_send(5, b"2")
+        ended, raised = [], []
+        while len(ended) < 1 or len(raised) < 2:
+            try:
+                ended += queue.wait(timeout=20) if turn % 2 and not ended else queue.poll()
+            except LookupError as error:
+                raised.append(error.args[0])
+        assert ended == [request] and raised == [b"1", b"2"]
+        assert len(queue) == 0 and request.wait().length == 8
+    worker.am_register(5, None)
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+def test_what_ended_in_a_queue_that_nobody_asked_has_its_outcome(worker, me, how):
+    queue = tw.CompletionQueue(worker)
+    buffer, request = irecv(worker, 8, 1)
+    short, failed = irecv(worker, 3, 2)
+    request.tell(queue=queue)
+    failed.tell(queue=queue)
+    me.send(b"eight by", 1)
+    me.send(b"eight by", 2)
+    worker.progress()
+    if how == "close":
+        queue.close()
+    del queue
+    assert request.wait(20).length == 8 and buffer == b"eight by"
+    with pytest.raises(tw.Truncated, match="8 bytes for a buffer of 3"):
+        failed.wait(20)
+    assert bytes(short) == b"eig"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Listeners, addresses, keys, forks, peers that die, the store and the log."""
 
+import gc
 import logging
 import os
 import secrets
@@ -234,3 +235,34 @@ def test_a_peer_that_closes_is_closed_and_not_lost(transport):
             request.wait(20)
         assert endpoint.state == "closed"
         endpoint.close()
+
+
+def test_connections_to_one_worker_are_closed_by_one_close(worker, other):
+    first, second = (worker.connect(other.address, wait=False) for _ in range(2))
+    assert first is second
+    theirs = other.connect(worker.address, wait=False)
+    drive(worker, other, until=lambda: first.state == theirs.state == "ok")
+    assert worker.connect(other.address) is first
+    closing = first.iclose()
+    drive(worker, other, until=lambda: closing.ended or closing.done())
+    drive(worker, other, until=lambda: theirs.state != "ok")
+    for kind in ("close", "drop"):
+        again = worker.connect(other.address, wait=False)
+        assert again is not first and worker.connect(other.address, wait=False) is again
+        theirs = other.connect(worker.address, wait=False)
+        drive(worker, other, until=lambda again=again, theirs=theirs: again.state == theirs.state == "ok")
+        if kind == "close":
+            again.close(force=True)
+        del again
+        gc.collect()
+        drive(worker, other, until=lambda theirs=theirs: theirs.state != "ok")
+
+
+def test_a_connection_request_that_is_dropped_is_rejected(worker, other):
+    with worker.listen("127.0.0.1:0") as listener:
+        client = other.connect(f"127.0.0.1:{listener.port}", wait=False)
+        requests = []
+        drive(worker, other, until=lambda: requests.append(listener.next()) or requests[-1] is not None)
+        assert client.state == "in_progress"
+        requests.clear()
+        drive(worker, other, until=lambda: client.state == "rejected")

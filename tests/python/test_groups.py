@@ -137,3 +137,85 @@ def test_what_is_wrong_is_named(tmp_path):
             world.split_by("rack")
     with pytest.raises(thalweg.HandleError):
         world.barrier()
+
+
+def test_handlers_run_in_calls_of_the_group_that_wait(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        worker, answers, plan = world.worker, [], thalweg.Plan(world.context)
+        calls = {
+            "barrier": world.barrier,
+            "exchange": lambda: world.exchange(bytes([world.rank])),
+            "split": lambda: world.split(0).close(),
+            "plan": plan.prepare,
+        }
+        other = world.endpoint(1 - world.rank)
+        into = bytearray(8)
+        plan.send(other, bytes(8), 1) if world.rank else plan.recv(other, into, 1)
+        me = worker.connect(worker.address)
+
+        def answer(message):
+            if message.header == b"plan":  # a plan with channels, in the middle of another one's preparation
+                with thalweg.Plan(world.context) as inner:
+                    got = bytearray(5)
+                    inner.recv(me, got, 7)
+                    inner.send(me, b"inner", 7)
+                    inner.prepare(20)
+                    inner.run(20)
+                    assert got == b"inner"
+            message.endpoint.iam_send(2, message.header + b" answered")
+
+        worker.am_register(1, answer)
+        worker.am_register(2, lambda message: answers.append(message.header))
+        world.barrier()
+        for name, call in calls.items():
+            if world.rank == 1:  # rank 0 is in the call by then, or will be
+                other.am_send(1, name.encode())
+                while not answers:
+                    worker.wait(1)
+                assert answers.pop() == name.encode() + b" answered"
+            call()
+        print(world.rank)
+        world.barrier()
+        plan.close()
+    """,
+    )
+    assert lines(done) == ["[0] 0", "[1] 1"]
+
+
+def test_what_handlers_raise_in_calls_of_the_group_comes_out_of_them(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        worker, got = world.worker, []
+        other = world.endpoint(1 - world.rank)
+
+        def broken(message):
+            got.append(message.header)
+            message.endpoint.iam_send(2, b"handled")
+            try:
+                worker.close()  # in the middle of the barrier
+            except thalweg.BusyError:
+                got.append(b"busy")
+            raise LookupError(message.header)
+
+        worker.am_register(1, broken)
+        worker.am_register(2, lambda message: got.append(message.header))
+        raised = []
+        for turn in range(2):
+            if turn == 1 and world.rank == 1:
+                other.am_send(1, b"raises")
+                while not got:
+                    worker.wait(1)
+            try:
+                world.barrier()
+            except LookupError as error:
+                raised.append(error.args)
+        print(world.rank, got, raised)
+        world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] 0 [b'raises', b'busy'] [(b'raises',)]", "[1] 1 [b'handled'] []"]

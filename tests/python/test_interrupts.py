@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import thalweg as tw
+from peers import connected
 
 SECONDS = 20  # of the waits
 SOON = 5
@@ -102,3 +103,25 @@ def test_waits_of_a_worker(worker, me, call):
         }[call]()
     me.send(b"still works", 3)
     assert worker.recv(bytearray(16), 3).length == 11
+
+
+def export_and_wait(endpoint, pipe):
+    memory = tw.Memory.allocate(endpoint.worker.context, 4096)
+    pipe.send((os.getpid(), memory.export()))
+    while not pipe.poll(0):
+        endpoint.worker.wait(0.01)
+    assert pipe.recv() == "end" and bytes(memory)[:5] == b"there"
+
+
+def test_a_mapping_that_a_stopped_peer_does_not_answer():
+    with connected(export_and_wait, transport="shm") as (endpoint, pipe):
+        process, key = pipe.recv()
+        os.kill(process, signal.SIGSTOP)
+        try:
+            remote = tw.RemoteMemory(endpoint, key)
+            with ctrl_c():
+                remote.map()
+        finally:
+            os.kill(process, signal.SIGCONT)
+        remote.map()[:5] = b"there"
+        pipe.send("end")

@@ -197,3 +197,57 @@ def test_where_none_is_taken(context, me):
         plan.send(me, bytearray(8), 1, layout=PIECES)
     plan.close()
     assert PIECES.bytes == 0
+
+
+def test_what_ends_in_a_completion_queue_is_unpacked(worker, me):
+    queue = tw.CompletionQueue(worker)
+    data = [os.urandom(size) for size in SIZES]
+    back = [pieces_of(bytes(size)) for size in SIZES]
+    requests = [me.irecv(pieces, tag, layout=PIECES) for tag, pieces in enumerate(back)]
+    for request in requests:
+        request.tell(queue=queue)
+    sends = [me.isend(each, tag) for tag, each in enumerate(data)]
+    ended = []
+    while len(ended) < len(SIZES):
+        ended += queue.wait(timeout=20)
+        for request in ended:
+            tag = requests.index(request)
+            assert request.ended and b"".join(back[tag]) == data[tag]
+            assert request.wait().length == SIZES[tag]
+    tw.wait_all(sends, 20)
+
+
+def test_what_unpack_raises_or_waits_for_in_a_completion_queue(worker, me):
+    class Odd(Exception):
+        pass
+
+    def bad(*_):
+        raise Odd("no")
+
+    queue, waited = tw.CompletionQueue(worker), []
+
+    def other(pieces, offset, source):
+        waited.append((requests[2].wait(20).length, requests[1].ended))
+        with pytest.raises(tw.BusyError):
+            requests[0].wait()
+        pieces.append(bytes(source))
+
+    def plain(pieces, offset, source):
+        pieces.append(bytes(source))
+
+    back, requests = [], []
+    for tag, unpack in enumerate((other, bad, plain), 1):
+        requests.append(me.irecv(back, tag, layout=tw.Layout.callbacks(size=lambda _: 8, unpack=unpack)))
+    for request in requests:
+        request.tell(queue=queue)
+    for tag in (1, 2, 3):
+        me.send(bytes([tag]) * 8, tag)
+    ended = []
+    while len(ended) < 3:
+        ended += queue.poll()
+    assert ended == requests
+    assert requests[0].wait().length == 8
+    with pytest.raises(Odd):
+        requests[1].wait()
+    assert back == [b"\3" * 8, b"\1" * 8]
+    assert waited == [(8, False)]

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -237,3 +238,45 @@ def test_a_closed_worker_says_so(context):
         with pytest.raises(tw.ClosedError):
             use()
     assert me.closed and worker.closed
+
+
+@pytest.mark.parametrize("size", [8000, 1 << 20])
+def test_a_refused_receive_leaves_the_probed_message(worker, me, size):
+    payload = os.urandom(size)
+    request = me.isend(payload, 1)
+    message = None
+    while message is None:
+        message = worker.probe(1, take=True)
+    overlapping = tw.Layout.strided(size // 8, [8], [size // 16])
+    for receive in (message.recv, message.irecv):
+        with pytest.raises(tw.InvalidError, match="overlap"):
+            receive(bytearray(size), layout=overlapping)
+    into = bytearray(size)
+    assert message.recv(into).length == size and into == payload
+    request.wait(10)
+
+
+class Watched(bytearray):
+    """For a WeakSet."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("how", ["recv", "done", "isend"])
+def test_buffers_of_dropped_requests_do_not_pile_up(worker, me, how):
+    alive, most = weakref.WeakSet(), 0
+    into = bytearray(3000)
+    for _ in range(1000):
+        buffer = Watched(os.urandom(3000))
+        alive.add(buffer)
+        me.isend(buffer, 1, sync=True)
+        if how == "recv":
+            worker.recv(into, 1)
+        else:
+            request = worker.irecv(into, 1)
+            while not request.ended:
+                request.done() if how == "done" else request._spin(1)
+        assert into == buffer
+        del buffer
+        most = max(most, len(alive))
+    assert most < 100

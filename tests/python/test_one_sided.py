@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put, get, atomics, signals, flush and keys between two processes."""
 
+import gc
 import os
 import time
 
@@ -226,3 +227,39 @@ def test_a_wait_for_a_signal_does_not_sleep_past_it():
             word.wait(step, timeout=max(0.001, limit - time.monotonic()))
             assert bytes(memory) == payload
         pipe.send("end")
+
+
+def test_memory_with_a_signal_in_it_is_not_released(context, worker, me):
+    memory = tw.Memory.allocate(context, 4096)
+    signal = tw.Signal(worker, "add", memory=memory, offset=64)
+    remote = tw.RemoteSignal(me, signal.export(), "add")
+    with pytest.raises(tw.BusyError, match="signal"):
+        memory.release()
+    remote.post(3, visible=True)
+    assert signal.value == 3
+    remote.release()
+    request = worker.irecv(bytearray(8), 1)
+    request.tell(signal=signal, value=4)
+    with pytest.raises(tw.BusyError):
+        signal.close()  # the receive would touch it
+    with pytest.raises(tw.BusyError):
+        memory.release()
+    me.send(bytes(8), 1)
+    request.wait(20)
+    assert signal.value == 7
+    signal.close()
+    memory.release()
+
+
+def test_a_dropped_signal_keeps_its_memory_while_an_operation_ends_in_it(context):
+    memory = tw.Memory.allocate(context, 4096)
+    with tw.Worker(context) as worker:
+        signal = tw.Signal(worker, memory=memory)
+        endpoint = worker.connect(worker.address)
+        endpoint.irecv(bytearray(8), 1).tell(signal=signal, value=4)
+        del signal
+        gc.collect()
+        with pytest.raises(tw.BusyError):
+            memory.release()
+        del endpoint
+    memory.release()

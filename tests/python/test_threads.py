@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads: several waiters of one request, a close under a wait, and objects that end in another thread than their worker's."""
 
+import contextlib
 import functools
 import gc
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -243,3 +246,123 @@ def test_memory_that_a_stopped_peer_uses_stays_until_it_is_released():
     finally:
         process.kill()
         process.join()
+
+
+SINKS = {"counter": (tw.Counter, lambda sink: sink.wait(1)), "queue": (tw.CompletionQueue, lambda sink: sink.wait())}
+
+
+@pytest.mark.parametrize("threads", ["single", "multi"])
+@pytest.mark.parametrize("what", SINKS)
+def test_what_operations_end_in_is_not_closed_under_a_wait(context, threads, what):
+    make, wait = SINKS[what]
+    with tw.Worker(context, threads=threads) as worker, tw.Worker(context) as other:
+        endpoint, theirs = connect(worker, other)
+        while True:
+            sink, buffer = make(worker), bytearray(8)
+            request = endpoint.irecv(buffer, 1)
+            request.tell(**{what: sink})
+            waiter = Outcome(wait, sink)
+            until(lambda: threads == "multi" or entered(worker))
+            try:
+                sink.close()
+            except tw.BusyError:
+                break
+            assert isinstance(waiter.end(), tw.HandleError), "it was closed, and not before the wait"
+            assert request.cancel()
+        theirs.send(b"x" * 8, 1)
+        assert waiter.end() is None
+        assert request.wait(SECONDS).length == 8 and buffer == b"x" * 8
+        sink.close()
+
+
+def test_who_waits_for_a_request_that_another_takes_from_a_queue_has_its_end(context):
+    with tw.Worker(context, threads="multi") as worker:
+        endpoint = worker.connect(worker.address)
+        queue, going_on, taken = tw.CompletionQueue(worker), threading.Event(), []
+
+        def take():
+            while not going_on.is_set():
+                taken.extend(queue.poll())
+                with contextlib.suppress(tw.TimedOut):
+                    taken.extend(queue.wait(timeout=0.0005))
+
+        taker = Outcome(take)
+        for turn in range(2000):
+            request = endpoint.irecv(bytearray(8), 1)
+            request.tell(queue=queue)
+            if turn % 2:
+                endpoint.send(b"x" * (turn % 8), 1)
+                assert request.wait(SECONDS).length == turn % 8
+            else:
+                endpoint.send(b"x" * 9, 1)
+                with pytest.raises(tw.Truncated, match="9 bytes for a buffer of 8"):
+                    request.wait(SECONDS)
+        until(lambda: len(taken) == 2000)
+        going_on.set()
+        assert taker.end() is None
+
+
+def test_several_threads_close_one_plan(context, worker, me):
+    for _ in range(30):
+        plan = tw.Plan(context)
+        into, source = bytearray(1 << 16), os.urandom(1 << 16)
+        plan.recv(me, into, 1)
+        plan.send(me, source, 1)
+        plan.prepare(SECONDS)
+        plan.run(SECONDS)
+        assert into == source
+        for closer in [Outcome(plan.close) for _ in range(4)]:
+            assert closer.end() is None
+        with pytest.raises(tw.HandleError):
+            plan.run(SECONDS)
+
+
+def test_several_threads_close_one_group():
+    for _ in range(10):
+        world = tw.init(threads="multi")
+        world.barrier()
+        for closer in [Outcome(world.close) for _ in range(4)]:
+            assert closer.end() is None
+        assert world.closed
+        until(lambda world=world: world.worker.closed)
+
+
+DAEMON = """
+import secrets, sys, threading, time
+import thalweg as tw
+
+worker = tw.Worker(tw.Context(job_key=secrets.token_bytes(32)))
+me = worker.connect(worker.address)
+
+
+def wait(how):
+    if how == "recv":
+        worker.recv(bytearray(8), 1)
+    elif how == "signal":
+        tw.Signal(worker).wait(1)
+    elif how == "worker":
+        worker.wait()
+    elif how == "queue":
+        tw.CompletionQueue(worker).wait()
+    elif how == "plan":
+        plan = tw.Plan(worker.context)
+        plan.recv(me, bytearray(8), 99)
+        plan.prepare()
+    elif how == "store":
+        tw.Store("serve:127.0.0.1:0", job_key=b"k" * 32, timeout=60, rank=0, count=2).barrier()
+
+
+entered = threading.Event()
+threading.Thread(target=lambda: (entered.set(), wait(sys.argv[1])), daemon=True).start()
+entered.wait()
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("wait", ["recv", "signal", "worker", "queue", "plan", "store"])
+def test_a_daemon_thread_that_waits_lets_the_interpreter_end(wait):
+    for turn in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", DAEMON, wait, str(turn * 0.01)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")

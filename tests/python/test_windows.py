@@ -192,3 +192,14 @@ def test_with_another_process(place, end):
             window.bind(place)
         with pytest.raises(tw.PeerLost):
             window.close()
+
+
+def test_memory_under_a_window_is_not_released(context, worker):
+    memory = tw.Memory.allocate(context, LENGTH)
+    window = tw.Window(worker, [None], memory, lambda mine: [mine])
+    with pytest.raises(tw.BusyError, match="window"):
+        memory.release()
+    window.view(0)[:3] = b"abc"
+    assert bytes(memory)[:3] == b"abc"
+    window.close()
+    memory.release()
