@@ -7,10 +7,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <utility>
 
+#include "base/interrupt.hpp"
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/pmix_api.hpp"
 
@@ -55,9 +60,42 @@ Status open_client(const pmix::Api& api, pmix::Proc* self) {
   return TW_OK;
 }
 
+/// One fence. The library keeps it until it calls back, which it may do after the wait has ended, or never.
+struct Fence {
+  explicit Fence(const pmix::Proc& self) : among(self) {
+    among.rank = pmix::kEveryRank;
+    std::memcpy(collect.key, pmix::kCollect, sizeof pmix::kCollect);
+    collect.value.type = pmix::kBool;
+    collect.value.data.flag = true;
+  }
+  static void ended(int status, void* data) {
+    const std::unique_ptr<std::shared_ptr<Fence>> held(static_cast<std::shared_ptr<Fence>*>(data));
+    const std::lock_guard lock((*held)->mutex);
+    (*held)->status = status;
+    (*held)->over = true;
+    (*held)->changed.notify_all();
+  }
+  /// At most `ms`; -1: no limit.
+  bool wait(int ms) {
+    std::unique_lock lock(mutex);
+    if (ms < 0)
+      changed.wait(lock, [this] { return over; });
+    else
+      changed.wait_for(lock, std::chrono::milliseconds(ms), [this] { return over; });
+    return over;
+  }
+
+  pmix::Proc among;
+  pmix::Info collect{};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+  int status = 0;
+};
+
 class PmixLauncher final : public Launcher {
  public:
-  explicit PmixLauncher(const pmix::Api& api) : api_(api), opening_(++openings) {}
+  PmixLauncher(const pmix::Api& api, uint64_t timeout_ns) : api_(api), timeout_ns_(timeout_ns), opening_(++openings) {}
   Status open();
   Status exchange(const void* mine, size_t length, void* values) override;
 
@@ -65,8 +103,10 @@ class PmixLauncher final : public Launcher {
   Status read(uint32_t from, const char* key, size_t length, void* out);
   Status ask_size();
   Status share_key();
+  Status meet();
 
   const pmix::Api& api_;
+  const uint64_t timeout_ns_;
   const uint32_t opening_;
   uint32_t step_ = 0;
   pmix::Proc self_{};
@@ -114,6 +154,28 @@ Status PmixLauncher::read(uint32_t from, const char* name, size_t length, void* 
               : fail(TW_ERR_INVALID, "PMIx: rank %u gives another value than was asked for: use one release in all", from);
 }
 
+/// A fence of all ranks, which brings what they have put. The library's own wait knows neither our limit (what servers make of
+/// PMIX_TIMEOUT differs) nor an interrupt.
+Status PmixLauncher::meet() {
+  const auto fence = std::make_shared<Fence>(self_);
+  auto held = std::make_unique<std::shared_ptr<Fence>>(fence);
+  const int begun = api_.fence(&fence->among, 1, &fence->collect, 1, Fence::ended, held.get());
+  if (begun == pmix::kSucceeded) return TW_OK;
+  if (begun != 0) return refuse(api_, begun, "PMIx_Fence_nb");
+  (void)held.release();  // the library's now
+  const Deadline deadline(timeout_ns_);
+  while (!fence->wait(interruptible_ms(deadline.left_ms()))) {
+    if (const Status s = interrupted(); is_error(s)) return s;
+    if (deadline.passed())
+      return fail(
+          TW_ERR_TIMED_OUT,
+          "PMIx: not all %u ranks have come within %llu ms: each must make its world; look for one that ended or hangs, or "
+          "give a longer timeout_ns",
+          size, static_cast<unsigned long long>(timeout_ns_ / kMillisecond));
+  }
+  return fence->status == 0 ? Status{TW_OK} : refuse(api_, fence->status, "PMIx_Fence_nb");
+}
+
 Status PmixLauncher::exchange(const void* mine, size_t length, void* values) {
   const std::string name = "thalweg." + std::to_string(opening_) + "." + std::to_string(++step_);
   Bytes copy(length != 0 ? length : 1);
@@ -123,13 +185,7 @@ Status PmixLauncher::exchange(const void* mine, size_t length, void* values) {
   value.data.object = {reinterpret_cast<char*>(copy.data()), length};
   if (const int status = api_.put(pmix::kGlobal, name.c_str(), &value); status != 0) return refuse(api_, status, "PMIx_Put");
   if (const int status = api_.commit(); status != 0) return refuse(api_, status, "PMIx_Commit");
-  pmix::Info collect{};
-  std::memcpy(collect.key, pmix::kCollect, sizeof pmix::kCollect);
-  collect.value.type = pmix::kBool;
-  collect.value.data.flag = true;
-  pmix::Proc all = self_;
-  all.rank = pmix::kEveryRank;
-  if (const int status = api_.fence(&all, 1, &collect, 1); status != 0) return refuse(api_, status, "PMIx_Fence");
+  if (const Status s = meet(); is_error(s)) return s;
   for (uint32_t from = 0; from < size; ++from) {
     if (const Status s = read(from, name.c_str(), length, static_cast<std::byte*>(values) + from * length); is_error(s))
       return s;
@@ -139,11 +195,11 @@ Status PmixLauncher::exchange(const void* mine, size_t length, void* values) {
 
 }  // namespace
 
-Status find_pmix(const LaunchOptions&, std::unique_ptr<Launcher>* out) {
+Status find_pmix(const LaunchOptions& options, std::unique_ptr<Launcher>* out) {
   if (variable("PMIX_NAMESPACE") == nullptr || variable("PMIX_RANK") == nullptr) return TW_OK;
   const pmix::Api* api = nullptr;
   if (const Status s = pmix::load(&api); is_error(s)) return s;
-  auto made = std::make_unique<PmixLauncher>(*api);
+  auto made = std::make_unique<PmixLauncher>(*api, options.timeout_ns);
   if (const Status s = made->open(); is_error(s)) return s;
   *out = std::move(made);
   return TW_OK;

@@ -32,7 +32,7 @@ bool find(void* library, const char* name, F* out) {
 bool read(void* library, Api* api) {
   return find(library, "PMIx_Init", &api->init) && find(library, "PMIx_Finalize", &api->finalize) &&
          find(library, "PMIx_Put", &api->put) && find(library, "PMIx_Commit", &api->commit) &&
-         find(library, "PMIx_Fence", &api->fence) && find(library, "PMIx_Get", &api->get) &&
+         find(library, "PMIx_Fence_nb", &api->fence) && find(library, "PMIx_Get", &api->get) &&
          find(library, "PMIx_Error_string", &api->text);
 }
 

@@ -12,6 +12,7 @@ namespace thalweg::impl::pmix {
 constexpr uint32_t kEveryRank = UINT32_MAX - 1;  // PMIX_RANK_WILDCARD: the job itself
 constexpr uint8_t kGlobal = 3;                   // PMIX_GLOBAL
 constexpr uint16_t kBool = 1, kUint32 = 14, kByteObject = 27;
+constexpr int kSucceeded = -157;  // PMIX_OPERATION_SUCCEEDED: done, and nobody is called back
 constexpr char kJobSize[] = "pmix.job.size", kCollect[] = "pmix.collect";
 
 struct Proc {
@@ -39,13 +40,16 @@ struct Info {
 };
 static_assert(sizeof(Info) == 552);
 
+using Ended = void (*)(int status, void* data);
+
 /// The library's functions. Statuses: 0 is success, others negative.
 struct Api {
   int (*init)(Proc* self, Info* info, size_t count);
   int (*finalize)(const Info* info, size_t count);
   int (*put)(uint8_t scope, const char* key, Value* value);
   int (*commit)();
-  int (*fence)(const Proc* among, size_t count, const Info* info, size_t infos);
+  /// Calls back on a thread of the library's, perhaps never; what it is given must live until then.
+  int (*fence)(const Proc* among, size_t count, const Info* info, size_t infos, Ended ended, void* data);
   int (*get)(const Proc* of, const char* key, const Info* info, size_t count, Value** value);
   const char* (*text)(int status);
 };

@@ -87,7 +87,7 @@ tw_status tw_worker_fd(tw_worker* worker, int* fd) {
 tw_status tw_worker_arm(tw_worker* worker) {
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  Status status = worker->arm();
+  Status status = worker->arm_descriptor();
   if (status == TW_ERR_BUSY) worker->inbox.take_wake();
   return status;
 }

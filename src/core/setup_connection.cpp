@@ -146,6 +146,7 @@ void SetupConnection::handshake() {
 
 void SetupConnection::push() {
   const Status status = channel_->flush();
+  if (status == TW_ERR_NO_DESCRIPTORS) return broken(status, Refusal::none, last_error());
   if (is_error(status)) return broken(TW_ERR_PEER_LOST, Refusal::none, "the other side closed during connection set-up");
   if (status == TW_IN_PROGRESS) return want(EPOLLIN | EPOLLOUT);
   want(EPOLLIN);
@@ -169,6 +170,7 @@ void SetupConnection::read_messages() {
     if (status == TW_ERR_CLOSED)
       return broken(TW_ERR_PEER_LOST, Refusal::closed, "the other side closed during connection set-up");
     if (status == TW_ERR_AUTHENTICATION) return broken(status, Refusal::integrity, last_error());
+    if (status == TW_ERR_NO_DESCRIPTORS) return broken(status, Refusal::none, last_error());
     if (is_error(status)) return broken(status, Refusal::malformed, last_error());
     user_->on_message(*this, std::move(message));
   }

@@ -4,7 +4,9 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/platform/process.hpp"
@@ -114,7 +116,36 @@ Status tw_worker::arm() {
   return TW_ERR_BUSY;
 }
 
+uint64_t tw_worker::longest_sleep() const {
+  uint64_t ns = kForever;
+  for (const auto& port : engine->ports()) ns = std::min(ns, port->longest_sleep.load(std::memory_order_relaxed));
+  return ns;
+}
+
+Status tw_worker::arm_descriptor() {
+  if (const Status s = arm(); s != TW_OK) return s;
+  set_alarm(longest_sleep());
+  return TW_OK;
+}
+
+/// The descriptor becomes readable after so long; kForever: it does not. Without a descriptor for the clock there is no limit.
+void tw_worker::set_alarm(uint64_t ns) {
+  if (ns == kForever && !alarm_set_) return;
+  if (!alarm_) {
+    alarm_ = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (!alarm_ || epoll_ctl(epoll.get(), EPOLL_CTL_ADD, alarm_.get(), &event) != 0) return alarm_.reset();
+  }
+  alarm_set_ = ns != kForever;
+  itimerspec when{};
+  if (alarm_set_) when.it_value = {time_t(ns / kSecond), long(ns % kSecond)};
+  timerfd_settime(alarm_.get(), 0, &when, nullptr);  // takes back what has rung, too
+}
+
 Status tw_worker::nap(uint64_t timeout_ns) {
+  set_alarm(kForever);  // of an owner that also sleeps by the descriptor
+  timeout_ns = std::min(timeout_ns, longest_sleep());
   pollfd one{epoll.get(), POLLIN, 0};
   timespec limit{time_t(timeout_ns / kSecond), long(timeout_ns % kSecond)};
   const trace::Span span(trace::What::sleep);

@@ -49,7 +49,8 @@ struct tw_worker {
       events += do_chores();
     return events;
   }
-  Status arm();
+  Status arm();             // for a nap
+  Status arm_descriptor();  // for whoever sleeps by the descriptor
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
   /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
@@ -118,6 +119,8 @@ struct tw_worker {
   void tell_watches(tw_endpoint& endpoint, Status status, const char* why);
   void run_thread();
   Status nap(uint64_t timeout_ns);
+  uint64_t longest_sleep() const;  // of the ports that are armed, ns
+  void set_alarm(uint64_t ns);
 
   std::deque<std::unique_ptr<tw_endpoint>> endpoints_;
   std::deque<tw_endpoint*> spare_;  // released, oldest first
@@ -136,6 +139,8 @@ struct tw_worker {
   void rearm();
   uint64_t longest_nap();
   Status wait_for_event(uint64_t timeout_ns);
+  thalweg::impl::UniqueFd alarm_;  // in epoll: ends sleeps by the descriptor that last too long
+  bool alarm_set_ = false;
   std::thread thread_;
   std::atomic<bool> stop_{false};
 };

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/log.hpp"
 #include "memory/place.hpp"
 #include "memory/registry_state.hpp"
 
@@ -58,6 +59,19 @@ void note_reading(bool inside) {
 
 }  // namespace
 
+namespace {
+
+/// What a stopped peer or a device still works on when its owner ends: whoever works there finds it, and nobody waits for ever.
+void keep_for_ever(tw_memory* memory) {
+  static auto* const kept = new std::vector<tw_memory*>;  // leaked, as is what it holds
+  static std::mutex mutex;
+  warn_once("registry.busy", std::string("memory is not given back at the end of its context: ") + last_error());
+  const std::lock_guard lock(mutex);
+  kept->push_back(memory);
+}
+
+}  // namespace
+
 Registry::Reading::Reading(const Registry& registry) : registry_(registry) {
   note_reading(true);
   std::atomic<uint32_t>& readers = registry_.state_->readers;
@@ -84,7 +98,13 @@ Registry::~Registry() {
     const std::lock_guard lock(all.mutex);
     std::erase(all.list, this);
   }
-  while (!state_->memories.empty()) release(*state_->memories.begin());
+  while (!state_->memories.empty()) {
+    tw_memory* const memory = *state_->memories.begin();
+    if (!is_error(release(memory))) continue;
+    keep_for_ever(memory);
+    const Writing writing(*state_);
+    state_->memories.erase(memory);
+  }
 }
 
 Status Registry::register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin) {

@@ -59,6 +59,7 @@ struct RemoteRegion {
   bool revoked = false;
   bool unmappable = false;  // import() of host memory failed: not tried again
   bool held = false;        // the user has its address: mapped until it is released or its endpoint closed
+  uint64_t ask_again = 0;   // ... but from this time on (monotonic_ns): it failed for want of descriptors. 0: never
   DeviceList unreached;   // devices for which an import of device memory failed: not asked again; null: it is not visible here
   DeviceList unlaunched;  // ... whose kernels do not reach it, or of a build without kernels
 };

@@ -133,6 +133,8 @@ void Engine::close_doomed() {
   doomed.swap(doomed_);
   for (auto& [peer, status] : doomed) {
     peer->doomed = false;
+    // It has ended the link, or broken a rule: a hostile one would have every link of this worker wait for it here.
+    if (Link* link = peer->link) link->parted = status == TW_ERR_CLOSED || status == TW_ERR_PROTOCOL;
     fail(*peer, status, std::string(peer->why));
   }
 }

@@ -59,6 +59,14 @@ void release_region(RemoteRegion* region) {
 
 bool will_map(const RemoteRegion& region) { return awaits_import(region) && may_map(region.peer->engine->options().way); }
 
+bool unmappable_now(RemoteRegion& region) {
+  if (region.unmappable && region.ask_again != 0 && monotonic_ns() >= region.ask_again) {
+    region.unmappable = false;
+    region.ask_again = 0;
+  }
+  return region.unmappable;
+}
+
 Status map_region(RemoteRegion& region) {
   if (region.mapped != nullptr) {
     if (!region.mapping->revoked) return TW_OK;
@@ -90,6 +98,7 @@ Status map_region(RemoteRegion& region) {
   const Status s = peer.link->port->import(*peer.link, region.key.segment, &mapping);
   if (s != TW_OK) {
     region.unmappable = is_error(s);
+    if (s == TW_ERR_NO_DESCRIPTORS || s == TW_ERR_LIMIT) region.ask_again = monotonic_ns() + kAskAgainNs;
     return s;
   }
   if (region.key.segment_offset > mapping->length || region.key.length > mapping->length - region.key.segment_offset) {
@@ -160,7 +169,7 @@ Status check_target(const OpDesc& op, uint32_t access) {
   if (const Status status = check_local(op, region); is_error(status)) return status;
   if (region.revoked || (region.mapping != nullptr && region.mapping->revoked)) return map_region(region);
   if (const Status status = check_range(op, access); is_error(status)) return status;
-  if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable && !of_device(region)) {
+  if (peer.state == TW_OK && region.mapped == nullptr && !unmappable_now(region) && !of_device(region)) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
     if (region.key.segment != 0) map_region(region);  // requests the import unless that was done
   }

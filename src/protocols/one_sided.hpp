@@ -134,6 +134,9 @@ inline bool awaits_import(const RemoteRegion& region) {
   return region.mapped == nullptr && !of_device(region) && !region.unmappable && !region.revoked && region.key.segment != 0 &&
          region.peer->link != nullptr && (region.peer->link->features & kLinkMaps) != 0;
 }
+/// As an operation starts: whether to do without a mapping. What failed for want of descriptors is asked for again, now and then.
+bool unmappable_now(RemoteRegion& region);
+constexpr uint64_t kAskAgainNs = 100 * kMillisecond;
 /// For explain: it awaits its import, and no way is forced that does without.
 bool will_map(const RemoteRegion& region);
 /// Can this still go as frames after the immediate way was refused?

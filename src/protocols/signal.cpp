@@ -36,7 +36,7 @@ Status check_signal(const OpDesc& op) {
     return fail(TW_ERR_INVALID, "the signal was created to be %s; use the same signal_op",
                 region.key.device == TW_SIGNAL_ADD ? "added to" : "set");
   }
-  if (peer.state == TW_OK && region.mapped == nullptr && !region.unmappable) {
+  if (peer.state == TW_OK && region.mapped == nullptr && !unmappable_now(region)) {
     if (region.key.incarnation != peer.identity.incarnation) return map_region(region);
     if (region.key.segment != 0 && !of_device(region)) map_region(region);  // requests the import unless that was done
   }

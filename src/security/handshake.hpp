@@ -93,10 +93,15 @@ class SetupChannel {
   ~SetupChannel();
   /// Queues; flush() writes. Duplicates of the descriptors travel; the caller keeps its own.
   Status queue(uint16_t type, const void* bytes, size_t length, const int* fds = nullptr, size_t fd_count = 0);
-  /// TW_OK: all written. TW_IN_PROGRESS: wait for writability. Error.
+  /// The descriptors themselves travel: nothing is duplicated, so none can be lacking.
+  Status queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds);
+  /// TW_OK: all written. TW_IN_PROGRESS: wait for writability. TW_ERR_NO_DESCRIPTORS: too many are on their way; try again a little
+  /// later. Other errors are for ever.
   Status flush();
+  bool all_written() const;
   /// TW_OK with a message, TW_IN_PROGRESS: wait for readability, TW_ERR_CLOSED at the end, TW_ERR_PROTOCOL, for ever
   /// TW_ERR_AUTHENTICATION: a message is not as the peer sent it. A message is seen only when all of it is there and right.
+  /// TW_ERR_NO_DESCRIPTORS: the same message without its descriptors, because this process is out of them; the channel goes on.
   /// Reads exactly the message's bytes and nothing behind it (the socket may carry data frames next).
   Status receive(Message* out);
   int fd() const;

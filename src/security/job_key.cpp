@@ -150,8 +150,12 @@ Status read_file(const std::string& path, std::vector<std::byte>* out) {
                 strerror(errno));
   }
   if (const Status status = check_private(path, file.get()); is_error(status)) return status;
-  char text[kFileLimit];
+  char text[kFileLimit + 1];
   const ssize_t n = read(file.get(), text, sizeof text);
+  if (n > ssize_t(kFileLimit)) {
+    OPENSSL_cleanse(text, sizeof text);
+    return fail(TW_ERR_KEY_FILE, "the job key file %s is longer than %zu bytes; give a shorter key", path.c_str(), kFileLimit);
+  }
   const bool good = n > 0 && from_hex(std::string_view(text, size_t(n)), out);
   OPENSSL_cleanse(text, sizeof text);
   if (!good) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <span>
+#include <utility>
 
 #include "base/sockets.hpp"
 #include "security/handshake.hpp"
@@ -63,8 +64,11 @@ IoResult send_with_fds(int socket, const Outgoing& message) {
   return {IoState::error, 0, sent < 0 ? errno : EPIPE};
 }
 
-// Every received descriptor is owned at once, wanted or not.
-IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>* fds, bool* too_many) {
+enum class Came { whole, too_many, without };
+
+/// Every received descriptor is owned at once, wanted or not. The kernel cuts them short where the peer sent more than there is
+/// room for here, and where this process is out of them: only then fewer come than there is room for.
+IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>* fds, Came* came) {
   iovec piece{buffer, n};
   Control control{};
   msghdr header{};
@@ -77,6 +81,7 @@ IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>
   while (got < 0 && errno == EINTR);
   if (got < 0)
     return errno == EAGAIN || errno == EWOULDBLOCK ? IoResult{IoState::want_read} : IoResult{IoState::error, 0, errno};
+  size_t arrived = 0;
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -85,8 +90,13 @@ IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
       fds->emplace_back(fd);
     }
+    arrived += count;
   }
-  *too_many = (header.msg_flags & MSG_CTRUNC) || fds->size() > SetupChannel::kMaxFds;
+  const bool cut = (header.msg_flags & MSG_CTRUNC) != 0;
+  if (fds->size() > SetupChannel::kMaxFds || (cut && arrived >= SetupChannel::kMaxFds))
+    *came = Came::too_many;
+  else if (cut)
+    *came = Came::without;
   return got > 0 ? IoResult{IoState::moved, size_t(got), 0} : IoResult{IoState::end};
 }
 
@@ -108,11 +118,13 @@ struct SetupChannel::State {
   std::vector<std::byte> body;  // and the mac
   size_t body_done = 0;
   std::vector<UniqueFd> fds;
+  bool without = false;  // this process was out of descriptors for those of the message
 
   Status read_some(void* buffer, size_t n, size_t* done);
   Status ended(const IoResult& result);
   Status check_header();
   Status check_mac();
+  Status check_fds();
 };
 
 Status SetupChannel::State::ended(const IoResult& result) {
@@ -123,11 +135,12 @@ Status SetupChannel::State::ended(const IoResult& result) {
 }
 
 Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
-  bool too_many = false;
+  Came came = Came::whole;
   auto* at = static_cast<std::byte*>(buffer) + *done;
   const IoResult result =
-      passes_fds ? read_with_fds(socket.get(), at, n - *done, &fds, &too_many) : stream_read(socket.get(), tls, at, n - *done);
-  if (too_many) {
+      passes_fds ? read_with_fds(socket.get(), at, n - *done, &fds, &came) : stream_read(socket.get(), tls, at, n - *done);
+  without |= came == Came::without;
+  if (came == Came::too_many) {
     fds.clear();
     return broken =
                fail(TW_ERR_PROTOCOL, "the peer sent more descriptors than the %zu that a set-up message may carry", kMaxFds);
@@ -166,6 +179,18 @@ Status SetupChannel::State::check_mac() {
   return TW_OK;
 }
 
+/// Of a message that is right otherwise.
+Status SetupChannel::State::check_fds() {
+  if (std::exchange(without, false)) {
+    fds.clear();
+    return fail(TW_ERR_NO_DESCRIPTORS,
+                "this process has no descriptor left for what the peer sent; raise the limit (ulimit -n) or close endpoints");
+  }
+  if (fds.size() == header.fds) return TW_OK;
+  fds.clear();
+  return fail(TW_ERR_PROTOCOL, "a set-up message came without its descriptors, or with others'");
+}
+
 SetupChannel::SetupChannel(UniqueFd socket, SSL* tls, const Session& session, size_t max) : state_(std::make_unique<State>()) {
   state_->session = session;
   state_->max = max;
@@ -177,20 +202,27 @@ SetupChannel::SetupChannel(UniqueFd socket, SSL* tls, const Session& session, si
 SetupChannel::~SetupChannel() { SSL_free(state_->tls); }
 
 Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, const int* fds, size_t fd_count) {
+  if (fd_count > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fd_count, kMaxFds);
+  std::vector<UniqueFd> copies;
+  for (size_t i = 0; i < fd_count; ++i) {
+    copies.emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 0));
+    if (!copies.back()) return fail_errno(errno, "duplicating a descriptor for the peer");
+  }
+  return queue(type, bytes, length, std::move(copies));
+}
+
+Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds) {
   State& s = *state_;
   if (length > s.max) return fail(TW_ERR_LIMIT, "a set-up message of %zu bytes; at most %zu are allowed", length, s.max);
-  if (fd_count > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fd_count, kMaxFds);
-  if (fd_count != 0 && !s.passes_fds) {
+  if (fds.size() > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fds.size(), kMaxFds);
+  if (!fds.empty() && !s.passes_fds) {
     return fail(TW_ERR_UNSUPPORTED, "descriptors travel over unix sockets without TLS only");
   }
   if (s.queued != 0 && s.queued + length > kQueueMax)
     return fail(TW_ERR_LIMIT, "the peer has not read %zu bytes of set-up messages", s.queued);
   Outgoing message;
-  for (size_t i = 0; i < fd_count; ++i) {
-    message.fds.emplace_back(fcntl(fds[i], F_DUPFD_CLOEXEC, 0));
-    if (!message.fds.back()) return fail_errno(errno, "duplicating a descriptor for the peer");
-  }
-  const SetupHeader header{uint32_t(length), type, uint16_t(fd_count), s.session.sent++};
+  message.fds = std::move(fds);
+  const SetupHeader header{uint32_t(length), type, uint16_t(message.fds.size()), s.session.sent++};
   message.bytes.resize(sizeof header + length + kMac);
   std::memcpy(message.bytes.data(), &header, sizeof header);
   if (length) std::memcpy(message.bytes.data() + sizeof header, bytes, length);
@@ -243,19 +275,17 @@ Status SetupChannel::receive(Message* out) {
     s.fds.clear();
     return status;
   }
-  if (s.fds.size() != s.header.fds) {
-    s.fds.clear();
-    return s.broken = fail(TW_ERR_PROTOCOL,
-                           "a set-up message came without its descriptors, or with others'; the peer's or this "
-                           "process's descriptor limit (ulimit -n) may be reached");
-  }
+  const Status fds = s.check_fds();
+  if (is_error(fds) && fds != TW_ERR_NO_DESCRIPTORS) return s.broken = fds;
   out->type = s.header.type;
   out->bytes = std::move(s.body);
   out->fds = std::move(s.fds);
   s.body.clear();
   s.fds.clear();
-  return TW_OK;
+  return fds;
 }
+
+bool SetupChannel::all_written() const { return state_->out.empty(); }
 
 int SetupChannel::fd() const { return state_->socket.get(); }
 

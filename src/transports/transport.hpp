@@ -76,6 +76,8 @@ struct Link {
   /// then. Null: no thread to wake. fence_before_sleeping: a full fence belongs between the store and the poll.
   const uint32_t* sleeping = nullptr;
   bool fence_before_sleeping = false;
+  /// The peer has ended the link by a frame, or broken its rules: close() waits for nothing that the peer does or shows.
+  bool parted = false;
   virtual ~Link() = default;
 };
 
@@ -242,6 +244,9 @@ class Port {
   /// How often progress() may look for arrivals before it reports none: more than once for a caller that has
   /// nothing else to do. A hint: ports that poll by a system call poll once.
   unsigned looks = 1;
+  /// The longest sleep of an armed port, in nanoseconds, whatever fd() shows: progress() is called behind it. Set by arm(), read by
+  /// the thread that sleeps.
+  std::atomic<uint64_t> longest_sleep{UINT64_MAX};
   /// A descriptor that becomes readable when progress is needed after arm(); -1: none needed.
   virtual int fd() const = 0;
   /// TW_OK: asleep; anything that comes from now on makes fd() readable. TW_ERR_BUSY: something is there already.

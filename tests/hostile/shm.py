@@ -29,6 +29,7 @@ DIRECTION = BULK_AT + BULK
 OFFERS = 1280  # what a side tells of its receives, behind both directions
 CONNECTION = 2 * (DIRECTION + OFFERS)
 DOORBELL = 4096
+SLEEPING = 128  # of the doorbell's bytes
 _ADD_SEALS, _SHRINK, _GROW = 1033, 2, 4
 _SETUP = struct.Struct("<IHHIIQ")  # magic, version, membarrier, segment size, doorbell bit, address of the doorbell
 
@@ -49,7 +50,7 @@ class Ring:
         self.session = session = wire.dial(self.sock, key, wire.worker_target(to))
         doorbell, rings = segment(DOORBELL), segment(CONNECTION)
         self._sleeper, ringer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        offer = _SETUP.pack(0x6D687374, 6, 0, CONNECTION, 0, 0)
+        offer = _SETUP.pack(0x6D687374, 7, 0, CONNECTION, 0, 0)
         link = wire.join(session, to, offers=(("shm", offer, 3),), fds=(doorbell, ringer.fileno(), rings))
         assert link.transport == "shm"
         self._map = mmap.mmap(rings, CONNECTION)
@@ -59,6 +60,7 @@ class Ring:
         self._bit = _SETUP.unpack(link.answer)[4]
         self._doorbell = memoryview(mmap.mmap(link.fds[0], DOORBELL)).cast("Q")
         self._ringer = socket.socket(fileno=link.fds[1])
+        self.wakes = True  # rings whether the worker sleeps or not; False: as the library does
         self.head = 0
         self._bulk = 0  # where the next body goes
         self._bulk_head = 0  # bytes with padding
@@ -67,12 +69,18 @@ class Ring:
         ringer.close()
 
     def ring(self) -> None:
-        """Says that the ring has something, and wakes the worker whether it sleeps or not."""
+        """Says that the ring has something, and wakes the worker."""
         word = self._bit // 64
         self._doorbell[32 + word] |= 1 << self._bit % 64
         self._doorbell[0] |= 1 << word
+        if not self.wakes and self._doorbell[SLEEPING // 8] & 0xFFFFFFFF == 0:
+            return
         with contextlib.suppress(OSError):
             self._ringer.send(b"\1", socket.MSG_DONTWAIT)
+
+    def deny_sleep(self) -> None:
+        """Tells every peer of the worker that it is awake."""
+        self._doorbell[SLEEPING // 8] = 0
 
     def send(
         self, kind: int, *, a: int = 0, b: int = 0, id: int = 0, flags: int = 0, body: bytes = b"", length: int | None = None

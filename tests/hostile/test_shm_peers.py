@@ -236,3 +236,50 @@ def test_a_copy_that_never_ends_holds_nobody_up(start):
     ring.mine[shm.COPYING // 8] = 1
     ring.theirs[shm.COPYING // 8] = 1
     serves(b, link)
+
+
+def test_copies_that_never_end_hold_nobody_up_at_the_ends_of_their_links(start):
+    """They are not waited for once the peer has broken the rules, or has said goodbye: 5 s at each link would go by."""
+    b, link = start(MEETS + SERVES)
+    rings = [met(b, link), link(), link(), link()]
+    begin = time.monotonic()
+    for ring, kind in zip(rings, (*[BAD["an unknown frame"]["kind"]] * 3, wire.GOODBYE), strict=True):
+        ring.mine[shm.COPYING // 8] = 1
+        ring.send(kind)
+    serves(b, link)
+    assert time.monotonic() - begin < 4
+
+
+def test_a_peer_that_says_that_a_sleeper_is_awake_delays_others_a_little(start):
+    """All peers may write to the word that says that the worker sleeps."""
+    b, link = start(
+        MEETS
+        + """
+request = worker.irecv(buffer, 5)
+say(waits=True)
+while not request.done():
+    worker.wait(25)
+say(got=request.done())
+"""
+        + SERVES
+    )
+    hostile = met(b, link)
+    honest = link()
+    honest.wakes = False
+    assert b.hear() == {"waits": True}
+
+    def deny(seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            hostile.deny_sleep()
+            time.sleep(0.001)
+
+    deny(0.5)
+    denying = threading.Thread(target=deny, args=(3,))
+    denying.start()
+    begin = time.monotonic()
+    honest.send(wire.TAGGED, a=5, body=b"?")
+    assert b.hear() == {"got": True}
+    assert time.monotonic() - begin < 5
+    denying.join()
+    serves(b, link)

@@ -391,6 +391,24 @@ TEST_P(Sleep, ArmedDescriptorBecomesReadable) {
   }
 }
 
+/// Peers of other processes may say that this worker is awake: its owner looks now and then, whatever they say.
+TEST_P(Sleep, NoArmedDescriptorSleepsLongWherePeersShareTheDoorbell) {
+  Child child("echo");
+  Side side;
+  tw_endpoint* endpoint = side.connect(child.receive(), GetParam());
+  EXPECT_TRUE(echo(side.worker, endpoint, 10, 1));
+  int fd = -1;
+  ASSERT_EQ(tw_worker_fd(side.worker, &fd), TW_OK);
+  const bool shares = std::string(GetParam()) == "shm";
+  for (int round = 0; round < 3; ++round) {
+    while (tw_worker_arm(side.worker) == TW_ERR_BUSY) tw_worker_progress(side.worker);
+    pollfd one{fd, POLLIN, 0};
+    EXPECT_EQ(poll(&one, 1, shares ? 10'000 : 300), shares ? 1 : 0);
+    EXPECT_EQ(tw_worker_wait(side.worker, 20'000'000), TW_ERR_TIMED_OUT);  // its own sleep, behind an alarm that rang
+    EXPECT_EQ(poll(&one, 1, 0), 0);
+  }
+}
+
 TEST_P(Sleep, ProgressThreadServesBothSides) {
   SideOptions options;
   options.progress = TW_PROGRESS_THREAD;

@@ -274,8 +274,14 @@ TEST_F(SleepingForSignals, AMappedStoreMakesTheArmedDescriptorReadable) {
     ASSERT_EQ(tw_signal_test(signal, ++value, TW_COMPARE_GE), TW_IN_PROGRESS);
     child.send(way);
     ASSERT_TRUE(readable(20'000)) << way;
-    EXPECT_EQ(tw_signal_test(signal, value, TW_COMPARE_GE), TW_OK);
-    EXPECT_GT(tw_worker_progress(side.worker), 0u) << "it counts as an event";
+    unsigned events = 0;
+    while (tw_signal_test(signal, value, TW_COMPARE_GE) == TW_IN_PROGRESS) {  // 100 ms without any: readable, too
+      events += tw_worker_progress(side.worker);
+      if (tw_worker_arm(side.worker) == TW_OK) {
+        ASSERT_TRUE(readable(20'000)) << way;
+      }
+    }
+    EXPECT_GT(events + tw_worker_progress(side.worker), 0u) << "it counts as an event";
   }
 }
 

@@ -24,7 +24,8 @@ bool sane(const ExportHandle& handle, uint64_t incarnation) {
 
 /// The statuses a peer may send instead of handles; any other means that the memory has been released.
 Status told(int64_t status) {
-  return status == TW_ERR_UNSUPPORTED || status == TW_ERR_LIMIT ? static_cast<Status>(status) : TW_ERR_STALE;
+  const bool known = status == TW_ERR_UNSUPPORTED || status == TW_ERR_LIMIT || status == TW_ERR_NO_DESCRIPTORS;
+  return known ? static_cast<Status>(status) : TW_ERR_STALE;
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ DevicePart write_device_part(uint64_t segment, std::span<const ExportedMemory> p
   return part;
 }
 
-Status DeviceAssembly::add(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds, uint64_t incarnation) {
+Status DeviceAssembly::add(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds, uint64_t incarnation, bool without) {
   DeviceAnswer part;
   if (bytes.size() < sizeof part) return refuse("is too short");
   std::memcpy(&part, bytes.data(), sizeof part);
@@ -55,6 +56,7 @@ Status DeviceAssembly::add(std::span<const std::byte> bytes, std::vector<UniqueF
     status = told(part.status);
     return TW_OK;
   }
+  without_ = (!pieces.empty() && without_) || without;
   return take(part, bytes.subspan(sizeof part), std::move(fds), incarnation);
 }
 
@@ -75,8 +77,10 @@ Status DeviceAssembly::take(const DeviceAnswer& part, std::span<const std::byte>
       return refuse("has a handle that makes no sense");
     bytes += piece.handle.length;
     const bool with_fd = piece.handle.form == ExportForm::descriptor;
-    if (with_fd == (fd == fds.end()) || (!with_fd && part.total != 1)) return refuse("has descriptors where none belong");
-    if (with_fd) piece.fd = std::move(*fd++);
+    const bool none = fd == fds.end();
+    if ((with_fd && none && !without_) || (!with_fd && (!none || part.total != 1)))
+      return refuse("has descriptors where none belong");
+    if (with_fd && !none) piece.fd = std::move(*fd++);
     if (!pieces.empty()) {
       const ExportHandle& before = pieces.back().handle;
       if (before.base + before.length != piece.handle.base || before.form != piece.handle.form)
@@ -88,7 +92,12 @@ Status DeviceAssembly::take(const DeviceAnswer& part, std::span<const std::byte>
   segment = part.segment;
   status = TW_OK;
   total_ = part.total;
-  return pieces.size() == total_ ? TW_OK : TW_IN_PROGRESS;
+  if (pieces.size() != total_) return TW_IN_PROGRESS;
+  if (without_) {
+    status = TW_ERR_NO_DESCRIPTORS;
+    pieces.clear();
+  }
+  return TW_OK;
 }
 
 }  // namespace thalweg::impl

@@ -32,12 +32,14 @@ struct DeviceAssembly {
   Status status = TW_OK;
   std::vector<ExportedMemory> pieces;  // parts so far; empty between answers
 
-  /// `incarnation`: of the peer's process, which must be the exporter.
-  Status add(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds, uint64_t incarnation);
+  /// `incarnation`: of the peer's process, which must be the exporter. `without`: the descriptors of this part were lost for want
+  /// of free ones here: the answer becomes TW_ERR_NO_DESCRIPTORS.
+  Status add(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds, uint64_t incarnation, bool without = false);
 
  private:
   Status take(const DeviceAnswer& part, std::span<const std::byte> handles, std::vector<UniqueFd>&& fds, uint64_t incarnation);
   uint32_t total_ = 0;
+  bool without_ = false;  // a part of this answer came without its descriptors
 };
 
 }  // namespace thalweg::impl

@@ -27,9 +27,11 @@ void DeviceExchange::lend(uint64_t segment) {
   }
   for (size_t first = 0; first < pieces.size() && channel_.attached(); first += kHandlesPerPart) {
     const DevicePart part = write_device_part(segment, pieces, first);
-    channel_.send(DeviceMemoryMessage::pieces, part.bytes.data(), part.bytes.size(), part.fds);
-    // They are on their way as duplicates: a long row must not use up this process's descriptors.
-    for (size_t i = first; i < std::min(first + kHandlesPerPart, pieces.size()); ++i) pieces[i].fd.reset();
+    std::vector<UniqueFd> fds;  // they go themselves: a long row must not use up this process's descriptors
+    for (size_t i = first; i < std::min(first + kHandlesPerPart, pieces.size()); ++i) {
+      if (pieces[i].fd) fds.push_back(std::move(pieces[i].fd));
+    }
+    channel_.send(DeviceMemoryMessage::pieces, part.bytes.data(), part.bytes.size(), std::move(fds));
   }
 }
 
@@ -43,8 +45,8 @@ void DeviceExchange::request(uint64_t segment, Device& device) {
   });
 }
 
-void DeviceExchange::take_pieces(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds) {
-  const Status status = assembly_.add(bytes, std::move(fds), incarnation_);
+void DeviceExchange::take_pieces(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds, Status came) {
+  const Status status = assembly_.add(bytes, std::move(fds), incarnation_, is_error(came));
   if (is_error(status)) return channel_.violated(std::string(last_error()).c_str());
   // Only what was asked for: otherwise a peer could fill this process's devices with mappings.
   const auto asked =
@@ -63,7 +65,9 @@ void DeviceExchange::import(Device& device, std::vector<ExportedMemory> pieces) 
   uint64_t length = 0, address = 0;
   bool gone = false;
   for (const ExportedMemory& piece : pieces) length += piece.handle.length;
-  if (status != TW_OK) {
+  if (status == TW_ERR_NO_DESCRIPTORS) {
+    why = "this process or the peer is out of file descriptors to share device memory; raise ulimit -n";
+  } else if (status != TW_OK) {
     why = "the peer's device memory was released, or it cannot share it; let it go through staging";
   } else if (status = device.import_memory(pieces, &address); status != TW_OK) {
     why = last_error();

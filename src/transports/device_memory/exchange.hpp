@@ -29,7 +29,7 @@ enum class DeviceMemoryMessage : uint8_t { request, pieces, dropped };
 class DeviceChannel : public DeviceSource {
  public:
   virtual bool attached() const = 0;  // the peer may still be told something
-  virtual void send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) = 0;
+  virtual void send(DeviceMemoryMessage message, const void* bytes, size_t length, std::vector<UniqueFd>&& fds) = 0;
   /// What request() asked for is in the cache, or why it is not.
   virtual void imported(uint64_t segment, Device& device, Status status, std::string why) = 0;
   /// The peer breaks the rules: the link ends.
@@ -59,7 +59,8 @@ class DeviceExchange {
 
   // ---- the importer's side
   void request(uint64_t segment, Device& device);  // any thread
-  void take_pieces(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds);
+  /// came: TW_ERR_NO_DESCRIPTORS: they came without their descriptors, because this process is out of them.
+  void take_pieces(std::span<const std::byte> bytes, std::vector<UniqueFd>&& fds, Status came);
   void close(uint64_t segment);  // its owner takes it back
   void close_link();
   bool holds_any() const { return imports_.holds_any(channel_); }

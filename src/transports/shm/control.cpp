@@ -4,11 +4,13 @@
 // The callbacks hold the Control alive while its descriptors are in the loop; detach() takes both out and ends that.
 #include "transports/shm/control.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -27,6 +29,20 @@ struct ImportedBody {
 /// Segments one peer may hold of us: what it requested and we have not released.
 constexpr size_t kMaxHandedOut = 65536;
 constexpr int kMessagesPerTurn = 32;
+/// Requests of a peer that wait behind answers that it has not read. A port of ours has 256 under way (ShmPort::kMaxWanted).
+constexpr size_t kMaxRequests = 512;
+constexpr uint64_t kFlushAgainNs = 10 * kMillisecond;
+
+/// What a peer may say of an import that failed; anything else means that the memory has been released.
+Status told(int64_t status) {
+  return status == TW_ERR_LIMIT || status == TW_ERR_NO_DESCRIPTORS ? static_cast<Status>(status) : TW_ERR_STALE;
+}
+
+const char* import_text(Status status) {
+  if (status == TW_ERR_NO_DESCRIPTORS) return "the peer is out of file descriptors to hand out its memory; raise its ulimit -n";
+  if (status == TW_ERR_LIMIT) return "the peer hands out no more memory over this connection: too much of it is mapped here";
+  return "the peer's memory was released, or it cannot hand it out";
+}
 
 }  // namespace
 
@@ -66,8 +82,22 @@ std::vector<std::shared_ptr<Control>> Mailbox::controls() {
 }
 
 bool Mailbox::await_copies(uint64_t limit_ns) {
+  const Deadline deadline(limit_ns);
   const auto all = controls();
-  return std::all_of(all.begin(), all.end(), [&](const auto& control) { return control->await_copy(limit_ns); });
+  return std::all_of(all.begin(), all.end(), [&](const auto& control) { return control->await_copy(deadline, limit_ns); });
+}
+
+void Mailbox::waited_in_vain(pid_t process, uint64_t for_ns) {
+  if (process == 0) return;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(in_vain_, [](const auto& one) { return one.second.passed(); });
+  in_vain_.insert_or_assign(process, Deadline(for_ns));
+}
+
+bool Mailbox::waits_in_vain(pid_t process) {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_vain_.find(process);
+  return found != in_vain_.end() && !found->second.passed();
 }
 
 bool Mailbox::await_dropped(uint64_t segment, uint64_t limit_ns) {
@@ -76,11 +106,13 @@ bool Mailbox::await_dropped(uint64_t segment, uint64_t limit_ns) {
   return std::all_of(all.begin(), all.end(), [&](const auto& control) { return control->await_dropped(segment, deadline); });
 }
 
-Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation)
+Control::Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation,
+                 pid_t process)
     : mailbox_(std::move(mailbox)),
       loop_(loop),
       registry_(registry),
       link_(link),
+      process_(process),
       devices_(*this, mailbox_->imports, loop, registry, link, incarnation) {}
 
 Control::~Control() = default;
@@ -95,29 +127,41 @@ void Control::start(LinkInit& init, UniqueFd pidfd) {
 void Control::begin() {
   // Also when stop() was called already: its messages to the peer follow this.
   if (is_error(loop_->add(channel_->fd(), EPOLLIN | EPOLLRDHUP, [self = shared_from_this()](uint32_t events) {
-        if (events & EPOLLOUT) self->flush();
+        if (events & EPOLLOUT) self->writable();
         if (events & ~uint32_t(EPOLLOUT)) self->readable();
       })))
     return end(TW_ERR_IO, "the control channel cannot be watched");
   attached_ = true;
   if (pidfd_) {
     watching_pidfd_ = !is_error(loop_->add(pidfd_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) {
-      self->readable();  // what the peer sent before
+      self->read_turn();  // what the peer sent before
       self->lost();
     }));
   }
   readable();  // TLS may hold bytes for which the socket no longer becomes readable
 }
 
-/// A few messages a turn: a peer with endless requests does not monopolise this thread.
+/// While a turn of reading waits in the loop, the descriptor's readiness starts no second one: a peer with endless messages would
+/// have more of them in every turn.
 void Control::readable() {
+  if (!reading_again_) read_turn();
+}
+
+/// A few messages a turn: a peer with endless requests does not monopolise this thread.
+void Control::read_turn() {
   for (int i = 0; attached_; ++i) {
-    if (i == kMessagesPerTurn) return loop_->post([self = shared_from_this()] { self->readable(); });
+    if (i == kMessagesPerTurn) {
+      if (std::exchange(reading_again_, true)) return;
+      return loop_->post([self = shared_from_this()] {
+        self->reading_again_ = false;
+        self->readable();
+      });
+    }
     SetupChannel::Message message;
     const Status s = channel_->receive(&message);
     if (s == TW_IN_PROGRESS) return;
-    if (s == TW_OK) {
-      handle(message);
+    if (s == TW_OK || s == TW_ERR_NO_DESCRIPTORS) {
+      handle(message, s);
     } else if (s == TW_ERR_PROTOCOL || s == TW_ERR_AUTHENTICATION) {
       end(TW_ERR_PROTOCOL, "the peer sent a malformed control message");
     } else {
@@ -131,33 +175,32 @@ void Control::lost() {
   end(TW_ERR_PEER_LOST, "the peer's process has ended, or it dropped the connection");
 }
 
-void Control::handle(SetupChannel::Message& message) {
+void Control::handle(SetupChannel::Message& message, Status came) {
   uint64_t segment = 0;
   if (message.bytes.size() < sizeof segment) return end(TW_ERR_PROTOCOL, "the peer sent a short control message");
   std::memcpy(&segment, message.bytes.data(), sizeof segment);
   if (stopped_.load() && message.type != kDropped) return;  // only its imports of our memory count any more
   switch (message.type) {
     case kImport:
-      return hand_out(segment);
-    case kImported:
-      return take_in(message);
     case kImportDevice:
-      return devices_.lend(segment);
+      return asked(message.type, segment);
+    case kImported:
+      return take_in(message, came);
     case kDevicePieces:
-      return devices_.take_pieces(message.bytes, std::move(message.fds));
+      return devices_.take_pieces(message.bytes, std::move(message.fds), came);
     case kClosed:
       closed_ = true;
       return;
     case kRing:
-      return ring_offered(message, segment);
+      return ring_offered(message, segment, came);
     case kRingTaken:
-      return ring_taken();
+      return ring_taken(segment != 0);
     case kDropped:
       devices_.settle(segment);
       return stopped_.load() ? finish() : void();
     case kReleased: {
-      if (segment != 0) revoke(segment, TW_ERR_STALE);
       devices_.close(segment);
+      if (segment == 0 || !revoke(segment, TW_ERR_STALE)) return;  // nothing that the port could have
       Event event;
       event.kind = Event::Kind::released;
       event.link = link_;
@@ -169,6 +212,30 @@ void Control::handle(SetupChannel::Message& message) {
   }
 }
 
+/// A peer that does not read its answers pins neither descriptors nor memory: its next request waits until they are written.
+void Control::asked(uint16_t type, uint64_t segment) {
+  if (requests_.size() >= kMaxRequests)
+    return end(TW_ERR_PROTOCOL, "the peer asks for memory on and on without reading the answers");
+  requests_.emplace_back(type, segment);
+  serve();
+}
+
+void Control::serve() {
+  while (attached_ && !requests_.empty() && !stopped_.load() && channel_->all_written()) {
+    const auto [type, segment] = requests_.front();
+    requests_.pop_front();
+    if (type == kImport)
+      hand_out(segment);
+    else
+      devices_.lend(segment);
+  }
+}
+
+void Control::writable() {
+  flush();
+  serve();
+}
+
 void Control::hand_out(uint64_t segment) {
   int fd = -1;
   size_t length = 0;
@@ -177,14 +244,15 @@ void Control::hand_out(uint64_t segment) {
     s = TW_ERR_LIMIT;
   else if (registry_ != nullptr)
     s = registry_->segment_fd(segment, &fd, &length);
-  UniqueFd owned(s == TW_OK ? fd : -1);
+  std::vector<UniqueFd> fds;
+  if (s == TW_OK) fds.emplace_back(fd);
   const ImportedBody body{segment, s, length};
   if (s == TW_OK && std::find(handed_out_.begin(), handed_out_.end(), segment) == handed_out_.end())
     handed_out_.push_back(segment);
-  queue(kImported, &body, sizeof body, {&fd, s == TW_OK ? 1u : 0u});
+  queue(kImported, &body, sizeof body, std::move(fds));
 }
 
-void Control::take_in(SetupChannel::Message& message) {
+void Control::take_in(SetupChannel::Message& message, Status came) {
   ImportedBody body;
   if (message.bytes.size() != sizeof body) return end(TW_ERR_PROTOCOL, "the peer sent a malformed import answer");
   std::memcpy(&body, message.bytes.data(), sizeof body);
@@ -196,7 +264,10 @@ void Control::take_in(SetupChannel::Message& message) {
   event.kind = Event::Kind::imported;
   event.link = link_;
   event.segment = body.segment;
-  if (body.status == TW_OK && message.fds.size() == 1) {
+  if (is_error(came)) {
+    event.status = came;
+    event.why = "this process has no file descriptor left to map the peer's memory; raise ulimit -n, or close endpoints";
+  } else if (body.status == TW_OK && message.fds.size() == 1) {
     Segment memory;
     event.status = Segment::open(std::move(message.fds[0]), body.length, &memory);
     if (is_error(event.status)) {
@@ -207,50 +278,70 @@ void Control::take_in(SetupChannel::Message& message) {
       imported_.push_back({body.segment, event.import});
     }
   } else {
-    event.status = TW_ERR_STALE;
-    event.why = "the peer's memory was released, or it cannot hand it out";
+    event.status = told(body.status);
+    event.why = import_text(event.status);
   }
   mailbox_->post(std::move(event));
 }
 
 /// Here and not in the port's progress: a worker that only stores into mapped memory never progresses.
-void Control::revoke(uint64_t segment, Status why) {
+bool Control::revoke(uint64_t segment, Status why) {
   for (const Imported& one : imported_) {
     if (segment != 0 && one.segment != segment) continue;
     if (const auto import = one.import.lock()) import->mapping.revoke(why);
   }
-  std::erase_if(imported_, [segment](const Imported& one) { return segment == 0 || one.segment == segment; });
+  return std::erase_if(imported_, [segment](const Imported& one) { return segment == 0 || one.segment == segment; }) != 0;
 }
 
 void Control::request(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
     if (!self->attached_) return;  // the loss is on its way
     self->asked_.push_back(segment);
-    self->queue(kImport, &segment, sizeof segment, {});
+    self->queue(kImport, &segment, sizeof segment);
   });
 }
 
 void Control::offer_ring(uint64_t bytes) {
   loop_->post([self = shared_from_this(), bytes] {
     if (!self->attached_ || self->stopped_.load()) return;
-    if (is_error(Segment::create("thalweg ring", bytes, true, false, &self->ring_))) return;  // it stays as it is
-    const int fd = self->ring_.fd();
-    self->queue(kRing, &bytes, sizeof bytes, {&fd, 1});
+    std::vector<UniqueFd> fds(1);
+    if (!is_error(Segment::create("thalweg ring", bytes, true, false, &self->ring_)))
+      fds[0] = UniqueFd(fcntl(self->ring_.fd(), F_DUPFD_CLOEXEC, 0));
     self->ring_.close_fd();
+    if (fds[0]) return self->queue(kRing, &bytes, sizeof bytes, std::move(fds));
+    self->ring_ = Segment();
+    self->tell_ring_taken(nullptr);  // memory or descriptors are short; another time
   });
 }
 
 void Control::take_ring() {
   loop_->post([self = shared_from_this()] {
-    self->ring_waits_ = false;
+    self->offered_ = nullptr;
+    self->offered_ring_.store(false, std::memory_order_relaxed);
     if (!self->attached_ || self->stopped_.load()) return;
-    const uint64_t nothing = 0;
-    self->queue(kRingTaken, &nothing, sizeof nothing, {});
+    const uint64_t taken = 0;
+    self->queue(kRingTaken, &taken, sizeof taken);
   });
 }
 
-void Control::ring_offered(SetupChannel::Message& message, uint64_t bytes) {
-  if (message.fds.size() != 1 || (bytes != kDeepBytes && bytes != kWideBytes) || std::exchange(ring_waits_, true))
+void Control::tell_ring() {
+  if (!offered_ring_.load(std::memory_order_relaxed)) return;  // what the port has missed came before
+  loop_->post([self = shared_from_this()] {
+    if (self->offered_ == nullptr) return;
+    Event event;
+    event.kind = Event::Kind::ring_offered;
+    event.link = self->link_;
+    event.ring = self->offered_;
+    self->mailbox_->post(std::move(event));
+  });
+}
+
+void Control::ring_offered(SetupChannel::Message& message, uint64_t bytes, Status came) {
+  if (came == TW_ERR_NO_DESCRIPTORS) {
+    const uint64_t refused = 1;
+    return queue(kRingTaken, &refused, sizeof refused);
+  }
+  if (message.fds.size() != 1 || (bytes != kDeepBytes && bytes != kWideBytes) || offered_ != nullptr)
     return end(TW_ERR_PROTOCOL, "the peer offers a deep ring of no known size or without its memory, or one after the other");
   Event event;
   event.kind = Event::Kind::ring_offered;
@@ -258,16 +349,23 @@ void Control::ring_offered(SetupChannel::Message& message, uint64_t bytes) {
   event.ring = std::make_shared<Segment>();
   if (is_error(Segment::open(std::move(message.fds[0]), bytes, event.ring.get()))) return end(TW_ERR_PROTOCOL, last_error());
   event.ring->close_fd();
+  offered_ = event.ring;
+  offered_ring_.store(true, std::memory_order_relaxed);
   mailbox_->post(std::move(event));
 }
 
-void Control::ring_taken() {
+void Control::ring_taken(bool refused) {
   if (ring_.data() == nullptr) return end(TW_ERR_PROTOCOL, "the peer takes a deep ring that was not offered");
+  auto ring = std::make_shared<Segment>(std::move(ring_));
+  ring_ = Segment();
+  tell_ring_taken(refused ? nullptr : std::move(ring));
+}
+
+void Control::tell_ring_taken(std::shared_ptr<Segment> ring) {
   Event event;
   event.kind = Event::Kind::ring_taken;
   event.link = link_;
-  event.ring = std::make_shared<Segment>(std::move(ring_));
-  ring_ = Segment();
+  event.ring = std::move(ring);
   mailbox_->post(std::move(event));
 }
 
@@ -275,29 +373,40 @@ void Control::send_release(uint64_t segment) {
   loop_->post([self = shared_from_this(), segment] {
     if (!self->attached_ || self->stopped_.load()) return;
     if (std::erase(self->handed_out_, segment) == 0 && !self->devices_.lends(segment)) return;
-    self->queue(kReleased, &segment, sizeof segment, {});
+    self->queue(kReleased, &segment, sizeof segment);
   });
 }
 
-void Control::queue(uint16_t type, const void* bytes, size_t length, std::span<const int> fds) {
-  if (is_error(channel_->queue(type, bytes, length, fds.data(), fds.size())))
+void Control::queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds) {
+  if (is_error(channel_->queue(type, bytes, length, std::move(fds))))
     return end(TW_ERR_PROTOCOL, "the peer does not read its control channel");
   flush();
 }
 
 void Control::flush() {
-  if (!attached_) return;
+  if (!attached_ || flushing_again_) return;
   const Status s = channel_->flush();
-  if (is_error(s)) return lost();
+  if (s == TW_ERR_NO_DESCRIPTORS) {
+    flushing_again_ = true;
+    loop_->after(kFlushAgainNs, [self = shared_from_this()] {
+      self->flushing_again_ = false;
+      self->writable();
+    });
+  } else if (is_error(s)) {
+    return lost();
+  }
   loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP | (s == TW_IN_PROGRESS ? uint32_t(EPOLLOUT) : 0u));
 }
 
-bool Control::await_copy(uint64_t limit_ns) {
+bool Control::await_copy(const Deadline& deadline, uint64_t limit_ns) {
   const uint32_t seen = copying.count();
   if ((seen & 1) == 0) return true;
-  const Deadline deadline(limit_ns);
+  if (mailbox_->waits_in_vain(process_)) return gone_.load(std::memory_order_relaxed);
   while (copying.count() == seen && !gone_.load(std::memory_order_relaxed)) {
-    if (deadline.passed()) return false;
+    if (deadline.passed()) {
+      mailbox_->waited_in_vain(process_, limit_ns);
+      return false;
+    }
     sched_yield();
   }
   return true;
@@ -355,7 +464,7 @@ void Control::stop(bool graceful) {
   stopped_.store(true);
   devices_.refuse();
   loop_->post([self = shared_from_this(), graceful] {
-    if (const uint64_t none = 0; graceful && self->attached_) self->queue(kClosed, &none, sizeof none, {});
+    if (const uint64_t none = 0; graceful && self->attached_) self->queue(kClosed, &none, sizeof none);
     self->devices_.close_link();
     self->finish();
   });
@@ -375,9 +484,9 @@ void Control::finish() {
 
 // ------------------------------------------------------------------------------------------------ device memory
 
-void Control::send(DeviceMemoryMessage message, const void* bytes, size_t length, std::span<const int> fds) {
+void Control::send(DeviceMemoryMessage message, const void* bytes, size_t length, std::vector<UniqueFd>&& fds) {
   constexpr MessageType kTypes[] = {kImportDevice, kDevicePieces, kDropped};
-  queue(kTypes[static_cast<size_t>(message)], bytes, length, fds);
+  queue(kTypes[static_cast<size_t>(message)], bytes, length, std::move(fds));
 }
 
 void Control::imported(uint64_t segment, Device& device, Status status, std::string why) {

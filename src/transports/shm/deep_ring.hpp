@@ -48,6 +48,10 @@ class DeepOut {
     memory_ = std::move(memory);
     state_ = State::ready;
   }
+  /// There is no memory for it, here or at the consumer: it may be tried again.
+  void refused() {
+    if (state_ == State::offered) forget();
+  }
   bool ready() const { return state_ == State::ready; }
   bool deep() const { return state_ == State::deep; }
   /// It counts among the port's wide rings no more. 1: it did.

@@ -113,7 +113,7 @@ inline void store_relaxed(uint64_t& w, uint64_t v) { __atomic_store_n(&w, v, __A
 inline void store_relaxed(uint32_t& w, uint32_t v) { __atomic_store_n(&w, v, __ATOMIC_RELAXED); }
 
 /// The memory of a port's doorbell, mapped by all its peers. Peers can disturb each other's wake-ups here (they hold the job
-/// key) but nothing else: bits only select the rings to poll.
+/// key) but nothing else: bits only select the rings to poll. What one takes away is found by the port's own looks (ShmPort::kDistrustNs).
 inline constexpr uint32_t kDoorbellWords = 64;
 inline constexpr uint32_t kDoorbellBits = kDoorbellWords * 64;
 inline constexpr uint32_t kProbeWords = 256;
@@ -138,6 +138,6 @@ struct SetupBody {
   uint64_t doorbell_address;  // where the sender's own process has its doorbell memory
 };
 inline constexpr uint32_t kSetupMagic = 0x6d687374;  // "tshm"
-inline constexpr uint16_t kSetupVersion = 6;
+inline constexpr uint16_t kSetupVersion = 7;
 
 }  // namespace thalweg::impl::shm

@@ -26,14 +26,16 @@ void ShmPort::finish_lost(ShmLink& link, Status status, const char* why) {
   if (link.ended) return;
   link.state = status;
   link.why = why;
-  retire(link, false);
+  retire(link, false, Deadline(copy_limit()));
   unmapping_.push_back(link.id);
   sink_->on_lost(link, status, why);
 }
 
 /// Takes a link out of everything that polls or sends. Its memory may still be in use by a caller up the stack.
-void ShmPort::retire(ShmLink& link, bool graceful) {
+void ShmPort::retire(ShmLink& link, bool graceful, const Deadline& deadline) {
   cool(link);
+  --live_;
+  if (!same_process(link)) --foreign_;
   link.ended = true;
   link.sleeping = nullptr;  // the doorbell's memory goes away
   link.out.stop();
@@ -44,8 +46,9 @@ void ShmPort::retire(ShmLink& link, bool graceful) {
   link.copier.close();
   wide_ -= link.deep_out.give_back();
   if (link.control) {
-    // A peer that violated the ring's protocol is not trusted here either.
-    if (link.state != TW_ERR_PROTOCOL && !link.control->await_copy(copy_limit())) {
+    // A peer that has violated a protocol is not trusted here either, and one that has said goodbye copies no more.
+    const bool awaited = link.state != TW_ERR_PROTOCOL && !link.parted;
+    if (awaited && !link.control->await_copy(deadline, copy_limit())) {
       warn_once("shm.copy", "shm: a peer is stopped in the middle of a copy; its link ends without it");
     }
     link.control->copying.forget();
@@ -73,7 +76,7 @@ void ShmPort::retire(ShmLink& link, bool graceful) {
 void ShmPort::close(Link& base, bool graceful) {
   // What was accepted is in the ring already: the peer drains it when it sees the socket's end.
   auto& link = static_cast<ShmLink&>(base);
-  if (!link.ended) retire(link, graceful);
+  if (!link.ended) retire(link, graceful, Deadline(copy_limit()));
   const auto found = links_.find(link.id);
   if (found == links_.end()) return;
   std::unique_ptr<ShmLink> owned = std::move(found->second);
@@ -85,8 +88,9 @@ void ShmPort::close(Link& base, bool graceful) {
 
 ShmPort::~ShmPort() {
   mailbox_->imports.abandon();
+  const Deadline deadline(copy_limit());  // of all together
   for (auto& [id, link] : links_)
-    if (!link->ended) retire(*link, false);
+    if (!link->ended) retire(*link, false, deadline);
   // A later release of device memory finds no port to ask.
   if (!mailbox_->await_dropped(0, copy_limit()))
     warn_once("shm.drop", "shm: a stopped peer still has device memory of this process imported; let it end before freeing it");
@@ -113,13 +117,19 @@ ShmPort::~ShmPort() {
         handle_import(link, event);
         break;
       case Event::Kind::ring_offered:
+        if (event.ring->data() == nullptr) break;  // told twice (Control::tell_ring)
         if (link.deep_in.offered(std::move(*event.ring)))
           link.control->take_ring();
         else
           finish_lost(link, TW_ERR_PROTOCOL, "the peer offers one deep ring after the other");
         break;
       case Event::Kind::ring_taken:
-        link.deep_out.taken(std::move(*event.ring));
+        if (event.ring != nullptr) {
+          link.deep_out.taken(std::move(*event.ring));
+        } else {
+          wide_ -= link.deep_out.give_back();
+          link.deep_out.refused();
+        }
         break;
       case Event::Kind::released:
         imports_.revoke(link.id, event.segment, TW_ERR_STALE);

@@ -67,7 +67,8 @@ struct ShmLink final : Link {
   static constexpr uint32_t kCold = UINT32_MAX;
 };
 
-/// A link before establish(): the service thread answers the peer's imports and watches for its end.
+/// A link before establish(): the service thread answers the peer's imports and watches for its end. Given up, it ends as a link
+/// does: behind the copy that the peer is in the middle of.
 struct EarlyLink final : Adopted {
   ~EarlyLink() override;
   Status status = TW_OK;  // of adopt(); `why` its text
@@ -75,6 +76,8 @@ struct EarlyLink final : Adopted {
   uint64_t id = 0;
   pid_t seen = 0;  // the process at the socket's other end, from the kernel; 0: unknown
   Segment segment;
+  Copier copier;
+  uint64_t copy_limit = 0;  // ns
   std::shared_ptr<Mailbox> mailbox;
   std::shared_ptr<Control> control;
 };
@@ -131,6 +134,9 @@ class ShmPort final : public Port, private SegmentListener {
   static constexpr size_t kHotMin = 8;
   /// Sweeps between two checks for rings to demote and imports to unmap.
   static constexpr uint64_t kHouseSweeps = 256;
+  /// How often rings that ring the doorbell are polled all the same, and how long a port sleeps at most, while there are links to
+  /// other processes: all of them write to the doorbell, and one may take away what another rang (layout.hpp).
+  static constexpr uint64_t kDistrustNs = 100 * kMillisecond;
   /// A busy port does rare work only every so many sweeps.
   static constexpr uint64_t kAroundMask = 15;
   static constexpr unsigned kIdleTurns = 32;
@@ -179,6 +185,7 @@ class ShmPort final : public Port, private SegmentListener {
   void set_glance();
   void keep_house();
   void demote_idle();
+  void poll_cold();
   void answer_doorbell();
   void disarm();
   bool anything_there() const;
@@ -187,7 +194,7 @@ class ShmPort final : public Port, private SegmentListener {
   void handle_import(ShmLink& link, Event& event);
   void doom(ShmLink& link, Status status, const char* why);
   void finish_lost(ShmLink& link, Status status, const char* why);
-  void retire(ShmLink& link, bool graceful);
+  void retire(ShmLink& link, bool graceful, const Deadline& deadline);
   void bury();
   void barrier() const;
   void on_segment_released(uint64_t segment) override;
@@ -218,6 +225,8 @@ class ShmPort final : public Port, private SegmentListener {
   std::vector<uint64_t> deep_;                       // ids of links whose deep_out is in use
   unsigned wide_ = 0;                                // wide rings of links that have not ended
   uint64_t next_turn_back_ = 0;                      // when they are checked
+  uint64_t next_cold_ = 0;                           // when rings that are not hot are polled
+  size_t live_ = 0, foreign_ = 0;                    // links that have not ended; of them to other processes
   ImportCache imports_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<uint32_t> next_bit_{0};

@@ -90,6 +90,9 @@ Status ShmPort::check_setup(const SetupMessage& theirs, size_t fds, SetupBody* o
 
 EarlyLink::~EarlyLink() {
   if (control == nullptr) return;
+  copier.close();
+  if (!control->await_copy(Deadline(copy_limit), copy_limit))
+    warn_once("shm.copy", "shm: a peer is stopped in the middle of a copy; its link ends without it");
   control->copying.forget();
   control->stop(false);
   if (!control->lends()) mailbox->remove(control);
@@ -111,6 +114,9 @@ Status ShmPort::open_early(LinkInit& init, EarlyLink& early) {
   early.segment.close_fd();
   early.id = next_id_.fetch_add(1);
   early.seen = init.socket ? peer_pid(init.socket.get()) : 0;
+  auto& connection = *reinterpret_cast<Connection*>(early.segment.data());
+  early.copier.open(connection.direction[init.initiator ? 0 : 1].control, connection.direction[init.initiator ? 1 : 0].control);
+  early.copy_limit = copy_limit();
   watch(early, init);
   return TW_OK;
 }
@@ -123,8 +129,10 @@ Status ShmPort::establish(LinkInit&& init, Link** out) {
   *out = &made;
   links_.emplace(made.id, std::move(link));
   quiet = false;
-  if (made.control && made.control->peer_ended())
-    made.control->tell_end();  // the event had no listener: there was no link to end
+  if (made.control) {  // events that had no listener
+    made.control->tell_ring();
+    if (made.control->peer_ended()) made.control->tell_end();
+  }
   return TW_OK;
 }
 
@@ -153,7 +161,7 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   link.out.open(connection.direction[init.initiator ? 0 : 1], fence_needed);
   link.in.open(connection.direction[init.initiator ? 1 : 0], fence_needed);
   link.offers = {&connection.offers[init.initiator ? 0 : 1], &connection.offers[init.initiator ? 1 : 0]};
-  link.copier.open(connection.direction[init.initiator ? 0 : 1].control, connection.direction[init.initiator ? 1 : 0].control);
+  link.copier = early.copier;
   if (Status s = find_features(link, theirs, early.seen); is_error(s)) return s;
   link.segment = std::move(early.segment);
   link.control = std::move(early.control);
@@ -161,6 +169,8 @@ Status ShmPort::open_link(ShmLink& link, LinkInit& init) {
   if (by_bit_.size() <= link.my_bit) by_bit_.resize(link.my_bit + 1);
   link.next_same_bit = by_bit_[link.my_bit];
   by_bit_[link.my_bit] = &link;
+  ++live_;
+  if (!same_process(link)) ++foreign_;
   heat(link);
   if (armed_) wake();  // frames may be there already
   return TW_OK;
@@ -195,7 +205,8 @@ Status ShmPort::find_features(ShmLink& link, const SetupBody& theirs, pid_t seen
 void ShmPort::watch(EarlyLink& early, LinkInit& init) {
   if (options_.service == nullptr || !init.socket) return;
   early.mailbox = mailbox_;
-  early.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, early.id, init.peer.incarnation);
+  early.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, early.id, init.peer.incarnation,
+                                            early.seen != getpid() ? early.seen : 0);
   early.control->copying.open(
       reinterpret_cast<const Connection*>(early.segment.data())->direction[init.initiator ? 1 : 0].control);
   mailbox_->add(early.control);

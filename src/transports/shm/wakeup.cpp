@@ -38,8 +38,18 @@ void ShmPort::barrier() const {
 [[gnu::cold, gnu::noinline]] void ShmPort::keep_house() {
   next_house_ = sweep_ + kHouseSweeps;
   if (hot_.size() > kHotMin) demote_idle();
+  if (hot_.size() < live_) poll_cold();
   if (imports_.wants_trim()) imports_.trim();
   if (!deep_.empty()) turn_back_idle();
+}
+
+/// What rang for them may have been taken away.
+[[gnu::cold]] void ShmPort::poll_cold() {
+  const uint64_t now = monotonic_ns();
+  if (now < next_cold_) return;
+  next_cold_ = now + kDistrustNs;
+  for (auto& [id, link] : links_)
+    if (link->state == TW_OK && !link->ended && link->in.ready()) heat(*link);
 }
 
 /// Deep rings that nothing has moved through for a while.
@@ -94,6 +104,7 @@ Status ShmPort::arm() {
   quiet = false;
   glance.next = nullptr;
   armed_ = true;
+  longest_sleep.store(foreign_ != 0 ? kDistrustNs : UINT64_MAX, std::memory_order_relaxed);
   unpin();
   bool waiting = false;
   for (const Hot& hot : hot_) hot.link->in.set_mode(kWantsDoorbell);
@@ -119,6 +130,7 @@ Status ShmPort::arm() {
 
 [[gnu::cold, gnu::noinline]] void ShmPort::disarm() {
   armed_ = false;
+  next_house_ = sweep_;  // a sleeper makes few sweeps
   rung_ |= mailbox_->doorbell.end_sleep();
   mailbox_->doorbell.drain_event();
   for (const Hot& hot : hot_) hot.link->in.set_mode(kPolled);

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "memory/device_users.hpp"
 #include "memory/signal.hpp"
 
 namespace thalweg::impl {
@@ -228,6 +229,30 @@ TEST(Key, RoundTripsAndRefusesDamage) {
   EXPECT_EQ(parse_key(wire, length, &back), TW_ERR_VERSION);
   wire[0] = std::byte{0};
   EXPECT_EQ(parse_key(wire, length, &back), TW_ERR_INVALID);
+}
+
+/// What works on it may never end; its memory is not given back, and the rest is.
+TEST(Registry, EndsWhereSomethingStillWorksOnItsMemory) {
+  std::vector<std::byte> bytes(4096), others(4096);
+  std::shared_ptr<DeviceUsers> users;
+  uint64_t work = 0;
+  {
+    Registry registry(kIncarnation);
+    registry.set_patience(1'000'000);
+    tw_memory *memory = nullptr, *other = nullptr, *shared = nullptr;
+    MemoryOrigin origin;
+    origin.kind = MemoryKind::device;
+    ASSERT_EQ(registry.register_memory(bytes.data(), bytes.size(), 0, &memory, origin), TW_OK) << last_error();
+    ASSERT_EQ(registry.register_memory(others.data(), others.size(), 0, &other, origin), TW_OK) << last_error();
+    ASSERT_EQ(registry.allocate(4096, 0, false, &shared), TW_OK);
+    users = memory->users;
+    ASSERT_NE(users, nullptr);
+    work = users->enter();
+    ASSERT_NE(work, 0u);
+    EXPECT_EQ(registry.release(memory), TW_ERR_BUSY);
+  }
+  users->leave(work);
+  EXPECT_TRUE(users->close());
 }
 
 TEST(Signal, WordsArePrivateLinesAndOnlySignalsMayTouchThem) {

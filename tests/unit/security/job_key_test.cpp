@@ -37,6 +37,17 @@ class KeyFile : public ::testing::Test {
 
 const std::string kHex = "000102030405060708090a0b0c0d0e0f";
 
+TEST_F(KeyFile, IsReadWholeOrRefused) {
+  std::string text;
+  while (text.size() < 4096) text += kHex;
+  write_file(text, 0600);
+  JobKey key;
+  ASSERT_EQ(JobKey::load(nullptr, 0, path_.c_str(), &key), TW_OK) << last_error();
+  write_file(text + "ab", 0600);
+  EXPECT_EQ(JobKey::load(nullptr, 0, path_.c_str(), &key), TW_ERR_KEY_FILE);
+  EXPECT_NE(std::string(last_error()).find("4096"), std::string::npos) << last_error();
+}
+
 TEST_F(KeyFile, IsMadePrivateOnFirstUseAndKept) {
   JobKey first, second;
   ASSERT_EQ(JobKey::load(nullptr, 0, path_.c_str(), &first), TW_OK) << last_error();

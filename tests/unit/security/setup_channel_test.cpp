@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -212,6 +213,33 @@ TEST(SetupChannel, DescriptorsWithEveryByteDoNotPileUp) {
   SetupChannel::Message message;
   EXPECT_EQ(receive(b, &message), TW_ERR_PROTOCOL);
   EXPECT_LE(open_descriptors(), before + 2);  // the socket pair
+}
+
+/// Out of descriptors: not the peer's fault, and the channel goes on.
+TEST(SetupChannel, DescriptorsThatThisProcessHasNoRoomForFailTheirMessageAlone) {
+  SocketPair pair;
+  SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));
+  SetupChannel b(std::move(pair.b), nullptr, session_of(Role::server));
+  const auto contents = random_data(50), body = random_data(77);
+  const UniqueFd file = memory_with(contents);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const bool short_of : {false, true, false}) {
+    const int fds[] = {file.get(), file.get()};
+    ASSERT_EQ(a.queue(7, body.data(), body.size(), fds, 2), TW_OK);
+    const rlimit none{0, before.rlim_max};
+    if (short_of) {
+      ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    }
+    const Status flushed = a.flush();
+    SetupChannel::Message message;
+    const Status status = flushed == TW_OK ? b.receive(&message) : flushed;
+    setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_EQ(status, short_of ? TW_ERR_NO_DESCRIPTORS : TW_OK) << last_error();
+    EXPECT_EQ(message.type, 7);
+    EXPECT_EQ(message.bytes, body);
+    EXPECT_EQ(message.fds.size(), short_of ? 0u : 2u);
+  }
 }
 
 TEST(SetupChannel, DescriptorsNeedAUnixSocketAndSizesALimit) {

@@ -58,10 +58,14 @@ TEST(DeviceAnswer, PartsMakeUpTheWhole) {
   EXPECT_FALSE(single.pieces[0].fd);
 }
 
-TEST(DeviceAnswer, AnErrorIsOneOfThree) {
-  const std::pair<int64_t, Status> said[] = {
-      {TW_ERR_UNSUPPORTED, TW_ERR_UNSUPPORTED}, {TW_ERR_LIMIT, TW_ERR_LIMIT},    {TW_ERR_STALE, TW_ERR_STALE},
-      {TW_IN_PROGRESS, TW_ERR_STALE},           {TW_ERR_PROTOCOL, TW_ERR_STALE}, {INT64_MIN, TW_ERR_STALE}};
+TEST(DeviceAnswer, AnErrorIsOneOfFour) {
+  const std::pair<int64_t, Status> said[] = {{TW_ERR_UNSUPPORTED, TW_ERR_UNSUPPORTED},
+                                             {TW_ERR_LIMIT, TW_ERR_LIMIT},
+                                             {TW_ERR_STALE, TW_ERR_STALE},
+                                             {TW_ERR_NO_DESCRIPTORS, TW_ERR_NO_DESCRIPTORS},
+                                             {TW_IN_PROGRESS, TW_ERR_STALE},
+                                             {TW_ERR_PROTOCOL, TW_ERR_STALE},
+                                             {INT64_MIN, TW_ERR_STALE}};
   for (const auto& [status, meant] : said) {
     DevicePart part;
     const DeviceAnswer answer{kSegment, status, 0, 0};
@@ -72,6 +76,24 @@ TEST(DeviceAnswer, AnErrorIsOneOfThree) {
     EXPECT_EQ(assembly.status, meant);
     EXPECT_TRUE(assembly.pieces.empty());
     EXPECT_EQ(add(assembly, part, 1), TW_ERR_PROTOCOL) << "an error with a descriptor";
+  }
+}
+
+/// A part lost its descriptors because there was no free one here: the answer is an error when all of it has come.
+TEST(DeviceAnswer, APartWithoutItsDescriptorsFailsTheWhole) {
+  const auto pieces = pieces_of(19);
+  for (const size_t lost : {size_t(0), size_t(8), size_t(16)}) {
+    DeviceAssembly assembly;
+    for (int round = 0; round < 2; ++round) {
+      for (size_t first = 0; first < 19; first += 8) {
+        const DevicePart part = write_device_part(kSegment, pieces, first);
+        const bool without = round == 0 && first == lost;
+        const Status status = without ? assembly.add(part.bytes, {}, kIncarnation, true) : add(assembly, part);
+        EXPECT_EQ(status, first == 16 ? TW_OK : TW_IN_PROGRESS) << lost;
+      }
+      EXPECT_EQ(assembly.status, round == 0 ? TW_ERR_NO_DESCRIPTORS : TW_OK);
+      EXPECT_EQ(std::exchange(assembly.pieces, {}).size(), round == 0 ? 0u : 19u);
+    }
   }
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the service thread does of a link without anybody's progress: before establish() it answers the peer's imports and
 // notices its end; afterwards it revokes the mappings of what the peer has released or lost.
+#include <atomic>
+#include <thread>
+
 #include "shm_pair.hpp"
 
 namespace thalweg::impl::test {
@@ -77,6 +80,60 @@ TEST(ShmAdopt, OneThatIsGivenUpIsAnEndForThePeer) {
   p.pending.adopted.reset();
   EXPECT_TRUE(progress_until({p.a.port.get()}, [&] { return p.a.sink.lost == 1; }));
   EXPECT_EQ(p.a.sink.lost_status, TW_ERR_PEER_LOST);
+}
+
+/// Whoever gives it up may free the memory that the peer copies into.
+TEST(ShmAdopt, OneThatIsGivenUpEndsBehindTheCopyUnderWay) {
+  HalfTaken p;
+  std::vector<std::byte> bytes(4096);
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(p.b.registry.register_memory(bytes.data(), bytes.size(), 0, &memory), TW_OK);
+  KeyBody key;
+  ASSERT_EQ(p.b.registry.export_range(memory, 0, 0, 0, &key), TW_OK);
+  ASSERT_TRUE(p.a.port->enter_peer(*p.la));
+  std::atomic<bool> released{false};
+  std::thread gives_up([&] {
+    p.pending.adopted.reset();
+    EXPECT_EQ(p.b.registry.release(memory), TW_OK);
+    released = true;
+  });
+  for (int i = 0; i < 2000; ++i) sched_yield();
+  EXPECT_FALSE(released);
+  p.a.port->leave_peer(*p.la);
+  gives_up.join();
+  EXPECT_FALSE(p.a.port->enter_peer(*p.la)) << "the other side has taken its memory back";
+}
+
+/// A deep ring that is offered when there is no link yet to take it.
+TEST(ShmAdopt, ARingThatIsOfferedBeforeTheLinkIsTakenIsUsed) {
+  HalfTaken p;
+  const std::vector<std::byte> body(shm::kCopyMax);
+  const auto send = [&] { return p.a.port->send(*p.la, FrameHeader{shm::kCopyMax, 1, 0, 0, 0, 0}, body.data()) == TW_OK; };
+  uint64_t sent = 0;
+  for (unsigned i = 0; i < 2 * shm::DeepOut::kOften + 8; ++i) sent += send();
+  for (int i = 0; i < 3; ++i) {
+    p.a.loop.call([] {});
+    p.b.loop.call([] {});
+  }
+  p.b.port->progress(8);
+  Link* lb = nullptr;
+  ASSERT_EQ(p.b.port->establish(std::move(p.pending), &lb), TW_OK) << last_error();
+  uint64_t burst = 0;
+  EXPECT_TRUE(progress_until(
+      {p.a.port.get()},
+      [&] {
+        while (p.b.port->progress(64) != 0) {
+        }
+        for (burst = 0; send(); ++burst) {
+        }
+        sent += burst;
+        return burst > 4;  // more than the first ring holds
+      },
+      10 * kSecond))
+      << burst;
+  while (p.b.port->progress(64) != 0) {
+  }
+  EXPECT_EQ(p.b.sink.frames, sent);
 }
 
 TEST(ShmRevoke, AReleaseShowsWithoutProgress) {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "unit/transports/shm_pair.hpp"
+#include "unit/transports/shm_hostile.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -67,6 +67,19 @@ TEST(ShmDeepRing, ComesWhenBodiesOftenFindNoRoom) {
   for (unsigned i = 0; i < shm::DeepOut::kOften / 2; ++i) EXPECT_LE(f.burst(), kFew);
   ASSERT_TRUE(f.deepen());
   EXPECT_GE(f.burst(), shm::kDeepBytes / (shm::kCopyMax + shm::kBulkUnit) - 2);
+}
+
+/// What it needs is short when it is made: it comes another time.
+TEST(ShmDeepRing, ComesLaterWhereThereWereNoDescriptorsForIt) {
+  Frames f;
+  {
+    const NoDescriptors none;
+    for (unsigned i = 0; i < 4 * shm::DeepOut::kOften; ++i) {
+      EXPECT_LE(f.burst(), kFew);
+      f.a.loop.call([] {});
+    }
+  }
+  EXPECT_TRUE(f.deepen());
 }
 
 /// Small frames that find no slot are no reason.

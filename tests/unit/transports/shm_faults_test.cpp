@@ -4,42 +4,10 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "memory/segment.hpp"
-#include "unit/transports/shm_pair.hpp"
+#include "unit/transports/shm_hostile.hpp"
 
 namespace thalweg::impl::test {
 namespace {
-
-/// A link whose other end is raw shared memory.
-struct Hostile {
-  Side side;
-  Segment rings;
-  shm::OwnDoorbell doorbell;
-  shm::PeerDoorbell theirs;  // the port's
-  UniqueFd socket;
-  Link* link = nullptr;
-  shm::Connection& memory() { return *reinterpret_cast<shm::Connection*>(rings.data()); }
-  shm::Direction& incoming() { return memory().direction[0]; }
-  Hostile() {
-    EXPECT_EQ(Segment::create("hostile", sizeof(shm::Connection), true, false, &rings), TW_OK);
-    EXPECT_EQ(doorbell.open(), TW_OK);
-    int fds[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-    socket = UniqueFd(fds[0]);
-    LinkInit init;
-    init.socket = UniqueFd(fds[1]);
-    shm::SetupBody body{};
-    body.magic = shm::kSetupMagic;
-    body.version = shm::kSetupVersion;
-    body.segment_size = sizeof(shm::Connection);
-    init.theirs.bytes.resize(sizeof body);
-    std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
-    for (int fd : {doorbell.segment().fd(), doorbell.ringer_fd(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
-    EXPECT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
-    EXPECT_EQ(theirs.open(UniqueFd(dup(init.mine.fds[0].get())), UniqueFd(dup(init.mine.fds[1].get()))), TW_OK);
-    EXPECT_EQ(side.port->establish(std::move(init), &link), TW_OK) << last_error();
-  }
-};
 
 TEST(ShmFaults, BitsOfTheDoorbellThatNobodyHasAreHarmless) {
   Hostile h;
