@@ -134,6 +134,7 @@ class FakePort final : public Port {
   Status import(Link& link, uint64_t segment, Mapping** mapping) override {
     auto found = segments.find(segment);
     if (found == segments.end()) return TW_ERR_STALE;
+    if (without_descriptors) return TW_ERR_NO_DESCRIPTORS;
     if (options_.import_slow && !answered_[segment]) {
       asked_[segment] = &link;
       return TW_IN_PROGRESS;
@@ -212,6 +213,7 @@ class FakePort final : public Port {
   void wake() override {}
   void close(Link& link, bool) override {
     ++closed;
+    parted += link.parted;
     cut(static_cast<FakeLink&>(link));
   }
   size_t queued(const Link&) const override { return 0; }
@@ -249,6 +251,8 @@ class FakePort final : public Port {
   unsigned turns = 0;                       // calls of progress()
   size_t allowed = SIZE_MAX;                // frames that may still go
   unsigned closed = 0;                      // links
+  unsigned parted = 0;                      // of them those whose peer was not to be waited for
+  bool without_descriptors = false;         // imports fail
   bool lose_at_send = false;                // the next send() finds its link dead, and says so first
   unsigned sent_while_delivering_data = 0;  // frames
   void* last_token = nullptr;               // of what went by reference

@@ -37,7 +37,22 @@ void expect_closed(const char* what, FrameHeader header, const std::vector<std::
   EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL) << what;
   EXPECT_EQ(Engine::test(restricted), TW_ERR_PROTOCOL) << what;
   EXPECT_EQ(w.a.state, TW_ERR_PROTOCOL) << what;  // the peer is notified
+  EXPECT_EQ(w.pb->parted, 1u) << what;            // nothing that it shows in shared memory is waited for
+  EXPECT_EQ(w.pa->parted, 1u) << what;
   Engine::release(restricted);
+}
+
+/// Whoever says goodbye copies no more; at the side that closes, the other one may.
+TEST(Hostile, APeerThatHasSaidGoodbyeIsNotWaitedFor) {
+  World w;
+  w.connect();
+  w.left->close(w.a, true);
+  w.settle(5);
+  EXPECT_EQ(w.b.state, TW_ERR_CLOSED);
+  EXPECT_EQ(w.pa->closed, 1u);
+  EXPECT_EQ(w.pa->parted, 0u);
+  EXPECT_EQ(w.pb->closed, 1u);
+  EXPECT_EQ(w.pb->parted, 1u);
 }
 
 TEST(Hostile, BadFramesCloseTheLink) {

@@ -361,6 +361,25 @@ TEST_P(OneSided, ARevokedKeyIsStaleForThatOperationOnly) {
   ASSERT_EQ(flush(), TW_OK);
 }
 
+/// It went another way meanwhile, and is mapped once there are descriptors again.
+TEST_P(OneSided, AnImportThatLackedDescriptorsIsTriedAgain) {
+  if (way != Way::mapped) return;
+  world.pa->without_descriptors = true;
+  remote = import(memory, kGuard, 4096, 0);
+  Buffer buffer(world.random, 777);
+  const auto put = [&] {
+    ASSERT_EQ(run(op(Verb::put, buffer.data(), 777, 5)), TW_OK);
+    ASSERT_EQ(flush(), TW_OK);
+  };
+  put();
+  EXPECT_EQ(remote->mapped, nullptr);
+  EXPECT_EQ(std::memcmp(memory->address + kGuard + 5, buffer.data(), 777), 0);
+  world.pa->without_descriptors = false;
+  const Deadline deadline(20 * kSecond);
+  while (remote->mapped == nullptr && !deadline.passed()) put();
+  EXPECT_NE(remote->mapped, nullptr);
+}
+
 TEST_P(OneSided, AfterAFenceNothingOvertakes) {
   // Frames go to memory of another kind of access; the fenced put may be a mapped one.
   std::vector<std::byte> other(100'000);
