@@ -2,6 +2,7 @@
 // Streams of users that wait for requests (tw_request_before), and what the reference says of it: what is enqueued behind such a wait
 // runs when the request has ended, well or not, and never earlier.
 #include "model/world.hpp"
+#include "protocols/stream_waits.hpp"
 
 namespace thalweg::model {
 namespace {
@@ -29,7 +30,7 @@ void World::before(const Op& op) {
   if (!has_request) return;
   if (worker.marks == nullptr) worker.marks = std::make_unique<Marks>();
   const bool full = awaited(worker) >= kMostGates;
-  const Status status = worker.engine->before(posted->request, worker.marks->stream());
+  const Status status = hold_stream(*worker.engine, posted->request, worker.marks->stream());
   if (status == TW_ERR_LIMIT && full) return;
   if (status != TW_OK) return wrong(*posted, std::string("no stream may wait for it: ") + last_error());
   worker.awaited.push_back({posted, worker.marks->mark()});
