@@ -24,6 +24,12 @@ inline Status start(tw_worker& worker, const OpDesc& op, const tw_op_options& op
   return status;
 }
 
+/// Descriptors are reused: one that was given back belongs to no engine until then.
+Status check_data(const tw_am_data* data) {
+  if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
+  return data->engine != nullptr ? Status{TW_OK} : fail(TW_ERR_HANDLE, "this payload was received or released already");
+}
+
 inline Status wait_for(tw_worker& worker, tw_request request) {
   Status result = TW_IN_PROGRESS;
   worker.wait_until([&] { return (result = Engine::test(request)) != TW_IN_PROGRESS; }, TW_FOREVER);
@@ -277,13 +283,13 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
 }
 
 tw_status tw_am_recv(tw_am_data* data, void* buffer, size_t length, const tw_op_options* given, tw_request* request) {
-  if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
+  if (Status s = check_data(data); is_error(s)) return s;
   return take(*data->engine, kAmRecv, Verb::am_recv, buffer, length, given, request,
               [&](const OpDesc& op, const Completion& done) { return active_receive(data, op, done); });
 }
 
 tw_status tw_am_release(tw_am_data* data) {
-  if (data == nullptr) return fail(TW_ERR_INVALID, "the descriptor is NULL");
+  if (Status s = check_data(data); is_error(s)) return s;
   auto* worker = static_cast<tw_worker*>(data->engine->owner());
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();

@@ -217,6 +217,23 @@ TEST_F(Asleep, CallbacksComeInOrderWhoeverProgresses) {
   EXPECT_EQ(called.order, (std::vector<uint64_t>{0, 1, 2}));
 }
 
+TEST_F(Asleep, AKeptPayloadEndsOnce) {
+  std::atomic<tw_am_data*> kept{nullptr};
+  const auto keep = [](void* arg, const tw_am_message* message) -> tw_status {
+    *static_cast<std::atomic<tw_am_data*>*>(arg) = message->descriptor;
+    return TW_IN_PROGRESS;
+  };
+  ASSERT_EQ(tw_am_register(worker_, 2, keep, &kept), TW_OK);
+  ASSERT_GE(tw_am_send(endpoint_, 2, nullptr, 0, "bytes", 5, nullptr, nullptr), 0);
+  ASSERT_TRUE(until([&] { return kept != nullptr; }));
+  EXPECT_EQ(tw_am_release(kept), TW_OK);
+  EXPECT_EQ(tw_am_release(kept), TW_ERR_HANDLE);
+  char bytes[5];
+  tw_request request = TW_REQUEST_NONE;
+  EXPECT_EQ(tw_am_recv(kept, bytes, sizeof bytes, nullptr, &request), TW_ERR_HANDLE);
+  EXPECT_EQ(request, TW_REQUEST_NONE);
+}
+
 TEST_F(Asleep, ACancelWakesItForTheCallback) {
   char byte = 0;
   tw_op_options options = TW_OP_OPTIONS_INIT;
