@@ -117,6 +117,7 @@ def test_a_mapping_that_a_stopped_peer_does_not_answer():
     with connected(export_and_wait, transport="shm") as (endpoint, pipe):
         process, key = pipe.recv()
         os.kill(process, signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(process, os.WUNTRACED)[1])  # its service thread, too
         try:
             remote = tw.RemoteMemory(endpoint, key)
             with ctrl_c():
