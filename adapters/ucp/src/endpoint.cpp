@@ -433,7 +433,21 @@ unsigned step_closing(ucp_worker& worker) {
   return static_cast<unsigned>(done.size());
 }
 
+namespace {
+
+/// Is an operation under way that names memory of the user's?
+bool has_requests(ucp_worker& worker) {
+  bool any = worker.unpooled != 0;
+  worker.pool.each(
+      [&](const Request& request) { any = any || request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS; });
+  return any;
+}
+
+}  // namespace
+
 void deliver_posted(ucp_worker& worker) {
+  // Its buffers may be gone, as the worker's end is what ends it: nothing that arrives may reach them.
+  if (has_requests(worker)) return;
   constexpr auto kPatience = std::chrono::seconds(2);
   std::vector<tw_request> closing;
   for (const Peer* peer : worker.peers) {

@@ -74,7 +74,7 @@ unsigned tell_losses(ucp_worker& worker);
 void sweep(ucp_worker& worker);
 /// Closes that may have become complete.
 unsigned step_closing(ucp_worker& worker);
-/// What was posted is delivered before the worker ends, if the peers progress within two seconds.
+/// What was sent is delivered before the worker ends, if the peers take it within two seconds and no request is under way.
 void deliver_posted(ucp_worker& worker);
 /// With the worker.
 void end_endpoints(ucp_worker& worker);

@@ -85,7 +85,8 @@ bool Pool::grow() {
 
 void give_back(Request& request) {
   if (request.layout != nullptr) tw_layout_destroy(request.layout);
-  if (request.pooled) request.worker->pool.put(request);
+  if (request.pooled) return request.worker->pool.put(request);
+  --request.worker->unpooled;
 }
 
 namespace {
@@ -117,6 +118,7 @@ void finish(Request& request, ucs_status_t status) {
   const Invoke invoke = !request.muted && !worker.ending ? request.invoke : nullptr;
   // A callback gets a copy: from the store on another thread may free the request, or its memory.
   Ended ended{request.callback, request.user_data, request.info, status, handle_of(request)};
+  if (!request.pooled) --worker.unpooled;
   // Release: a thread that sees the status sees the data.
   request.status.store(status, std::memory_order_release);
   if (invoke != nullptr) invoke(ended);

@@ -52,6 +52,7 @@ struct ucp_worker {
   tw_worker* worker = nullptr;
   tw_completion_queue* queue = nullptr;        // ends of what was posted without a callback
   uint32_t told = 0;                           // how many of them are under way
+  uint64_t unpooled = 0;                       // requests in the user's memory that are under way
   tw_op_options plain = TW_OP_OPTIONS_INIT;    // calls_for(): a callback, never a layout or flags
   tw_op_options options = TW_OP_OPTIONS_INIT;  // options_for()
   bool chores =
@@ -141,6 +142,7 @@ inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind)
     return nullptr;
   request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
   request->pooled = wanted.memory == nullptr;
+  if (wanted.memory != nullptr) ++worker.unpooled;
   request->released = request->muted = request->told = request->fetches = request->in_later = false;
   request->kind = kind;
   request->memory = static_cast<uint8_t>(wanted.memory_type);

@@ -562,7 +562,7 @@ TEST(Worker, EndpointsHaveNames) {
 }
 
 TEST(Worker, WhatWasSentArrivesAlsoWhenItsSenderEndsAtOnce) {
-  constexpr int kMessages = 300;
+  constexpr int kMessages = 40;  // as many as there is room for without the receiver's progress
   Side b;
   char in[kMessages][8] = {};
   const ucp_request_param_t none = nothing();
