@@ -28,7 +28,7 @@ def count(
 def measure(program: pathlib.Path, transport: str, what: str, work: pathlib.Path) -> float | None:
     """Instructions per call; None, said aloud, when the program fails."""
     command = [
-        "valgrind", "--tool=callgrind", "--collect-atstart=no", f"--toggle-collect=measured_{what}",
+        "valgrind", "--fair-sched=yes", "--tool=callgrind", "--collect-atstart=no", f"--toggle-collect=measured_{what}",
         f"--callgrind-out-file={work / f'callgrind.{transport}.{what}'}", str(program), transport,
     ]  # fmt: skip
     try:
