@@ -91,13 +91,6 @@ void give_back(Request& request) {
 
 namespace {
 
-void leave_ledger(Request& request, ucs_status_t status) {
-  if (!std::exchange(request.fetches, false)) return;
-  // Not by the endpoint, which a forced close has parted from its peer: the peer's other endpoints have the same ledger.
-  if (!is_alive(*request.worker, request.peer, request.peer_id)) return;
-  request.peer->gets.end(request.get, status, request.released);
-}
-
 /// A write whose request the user has freed already: the next flush tells of its failure, as UCX's do.
 void owe_write(const Request& request, ucs_status_t status) {
   if (status == UCS_OK || !request.released || (request.kind != kPut && request.kind != kAtomic) || request.endpoint == nullptr)
@@ -105,11 +98,17 @@ void owe_write(const Request& request, ucs_status_t status) {
   if (Peer* const peer = request.endpoint->peer; peer != nullptr) peer->gets.owe(status);
 }
 
+void leave_ledger(Request& request, ucs_status_t status) {
+  if (!std::exchange(request.fetches, false)) return owe_write(request, status);
+  // Not by the endpoint, which a forced close has parted from its peer: the peer's other endpoints have the same ledger.
+  if (!is_alive(*request.worker, request.peer, request.peer_id)) return;
+  request.peer->gets.end(request.get, status, request.released);
+}
+
 }  // namespace
 
 void finish(Request& request, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
-  if (!request.fetches) owe_write(request, status);
   if (request.layout != nullptr) tw_layout_destroy(request.layout);
   request.layout = nullptr;
   ucp_ep* const endpoint = request.endpoint;

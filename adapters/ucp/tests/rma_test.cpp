@@ -266,21 +266,25 @@ TEST(Rma, AFlushWaitsForGets) {
   }
 }
 
+/// Of memory of b that is not mapped any more.
+ucp_rkey_h stale_key(World& w, std::vector<unsigned char>& memory) {
+  const Region gone(w, memory.data(), memory.size(), 0);
+  void* packed = nullptr;
+  size_t size = 0;
+  ucp_rkey_h stale = nullptr;
+  EXPECT_EQ(ucp_rkey_pack(w.b.context, gone.memory, &packed, &size), UCS_OK);
+  EXPECT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &stale), UCS_OK);
+  ucp_rkey_buffer_release(packed);
+  return stale;
+}
+
 TEST(Rma, AFlushTellsOfAGetThatFailed) {
   World w;
   w.connect();
   std::vector<unsigned char> memory(32 << 20), out(32 << 20);
   Region good(w, memory.data(), memory.size(), 0);
   std::vector<unsigned char> other(4096), in(4096);
-  ucp_rkey_h stale = nullptr;
-  {
-    Region gone(w, other.data(), other.size(), 0);
-    void* packed = nullptr;
-    size_t size = 0;
-    ASSERT_EQ(ucp_rkey_pack(w.b.context, gone.memory, &packed, &size), UCS_OK);
-    ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &stale), UCS_OK);
-    ucp_rkey_buffer_release(packed);
-  }
+  ucp_rkey_h const stale = stale_key(w, other);
   const auto at = reinterpret_cast<uint64_t>(other.data());
   const ucs_status_t begun = ucp_get_nbi(w.a.ep, in.data(), in.size(), at, stale);
   for (int i = 0; i < 200000; ++i) w.progress();
@@ -422,15 +426,7 @@ TEST(Rma, AFlushTellsOfAPutThatFailedAndWhoseRequestWasFreed) {
   World w;
   w.connect();
   std::vector<unsigned char> other(1 << 20), out(1 << 20);
-  ucp_rkey_h stale = nullptr;
-  {
-    Region gone(w, other.data(), other.size(), 0);
-    void* packed = nullptr;
-    size_t size = 0;
-    ASSERT_EQ(ucp_rkey_pack(w.b.context, gone.memory, &packed, &size), UCS_OK);
-    ASSERT_EQ(ucp_ep_rkey_unpack(w.a.ep, packed, &stale), UCS_OK);
-    ucp_rkey_buffer_release(packed);
-  }
+  ucp_rkey_h const stale = stale_key(w, other);
   const ucp_request_param_t none = nothing();
   ucs_status_ptr_t put = ucp_put_nbx(w.a.ep, out.data(), out.size(), reinterpret_cast<uint64_t>(other.data()), stale, &none);
   if (UCS_PTR_IS_PTR(put)) ucp_request_free(put);
