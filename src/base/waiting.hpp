@@ -7,7 +7,7 @@
 // short. From then on its waits hardly spin, and sleep as soon as a yield is late again; yields that return at once end
 // that. A yield that took a time slice gave the core to a thread that does not yield (a compiler, a computation). The next
 // would cost a slice again, and two processes that wait for each other would hardly run together: for a while waits sleep
-// without one, as the scheduler favours whoever has slept.
+// without one, as the scheduler favours threads that have slept.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -50,7 +50,7 @@ struct tw_worker {
     return events;
   }
   Status arm();             // for a nap
-  Status arm_descriptor();  // for whoever sleeps by the descriptor
+  Status arm_descriptor();  // for a caller that sleeps by the descriptor
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
   /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.

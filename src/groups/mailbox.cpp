@@ -105,8 +105,8 @@ void Mailbox::end(uint64_t from, uint64_t group) {
   if (ended.size() == kMostEnded) ended.erase(ended.begin());
   ended.push_back(group);
   warn_once("group_mail",
-            "a message of a group was dropped: its sender is too far ahead of this rank, which was told to whoever "
-            "waits for it");
+            "a message of a group was dropped: its sender is too far ahead of this rank, and the call that waits for it "
+            "fails");
 }
 
 void Mailbox::give_back(uint64_t from, uint64_t bytes) {

@@ -61,7 +61,7 @@ void note_reading(bool inside) {
 
 namespace {
 
-/// What a stopped peer or a device still works on when its owner ends: whoever works there finds it, and nobody waits for ever.
+/// What a stopped peer or a device still works on when its owner ends: their work still finds it, and no thread waits for ever.
 void keep_for_ever(tw_memory* memory) {
   static auto* const kept = new std::vector<tw_memory*>;  // leaked, as is what it holds
   static std::mutex mutex;

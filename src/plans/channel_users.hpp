@@ -38,7 +38,7 @@ class ChannelUsers {
   /// Those that rely on the epoch.
   std::vector<ChannelUser*> of(uint32_t epoch) const;
   bool rely_on(uint32_t epoch) const { return !of(epoch).empty(); }
-  /// Somebody waits until an epoch is open.
+  /// A user waits until an epoch is open.
   bool wait() const;
   /// Runs of epochs that are over are under way. They end soon, but nothing ends them at once. open: the epoch that is open now; 0:
   /// none. failed: the newest one; what a kernel does is seen by that alone.
