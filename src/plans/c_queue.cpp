@@ -124,7 +124,9 @@ tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
 tw_status tw_queue_begin_capture(tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
   queue->leave_captured();
-  return queue->queue->begin_capture();
+  const Status status = queue->queue->begin_capture();
+  queue->capturing = !is_error(status);
+  return status;
 }
 
 tw_status tw_queue_end_capture(tw_queue* queue, tw_graph** graph) {
@@ -135,6 +137,7 @@ tw_status tw_queue_end_capture(tw_queue* queue, tw_graph** graph) {
   made->executor = &queue->executor;
   if (Status s = queue->queue->end_capture(&made->graph); is_error(s)) return s;
   made->runs = std::exchange(queue->captured, {});
+  queue->capturing = false;
   *graph = made.release();
   return TW_OK;
 }
@@ -143,10 +146,15 @@ tw_status tw_graph_launch(tw_graph* graph, tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
   if (graph == nullptr) return fail(TW_ERR_INVALID, "the graph is NULL");
   if (graph->executor != &queue->executor) return fail(TW_ERR_INVALID, "the graph was captured at another place");
-  for (const auto& [version, runs] : graph->runs) version->runs->fetch_add(runs);
-  const Status status = graph->graph->launch(*queue->queue);
-  for (const auto& [version, runs] : graph->runs) version->runs->fetch_sub(is_error(status) ? runs : 0);
-  return status;
+  if (Status s = graph->begin(*queue); is_error(s)) return s;
+  if (Status s = graph->graph->launch(*queue->queue); is_error(s)) {
+    graph->count(true);
+    return s;
+  }
+  for (const auto& [version, runs] : graph->runs) {
+    if (Status s = version->plan.load()->came_behind(*queue->queue); is_error(s)) return s;
+  }
+  return TW_OK;
 }
 
 void tw_graph_destroy(tw_graph* graph) { delete graph; }

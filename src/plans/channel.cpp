@@ -73,7 +73,7 @@ Status Channel::begin_epoch() {
   ++epoch_;
   state_ = State::opening;
   status_ = TW_OK;
-  queue = nullptr;
+  owner = nullptr;
   used_ = every_round_ = false;
   begin_pair();
   say_open();

@@ -138,7 +138,8 @@ class Channel {
   const ChannelName name;
   const bool sender;
   ProxyPeer& peer;
-  std::atomic<Queue*> queue{nullptr};  // whose runs use it now (plan_channels.cpp); read without the mutex
+  /// Whose runs use the end now (plan_channels.cpp): a Queue, or a plan that the host runs; null: not known. Read without the mutex.
+  std::atomic<const void*> owner{nullptr};
 
  private:
   bool relied_on() const { return users_.rely_on(epoch_); }

@@ -40,12 +40,6 @@ bool ChannelUsers::remove(const ChannelUser* user) {
   return std::exchange(alone_, false);
 }
 
-std::vector<ChannelUser*> ChannelUsers::all() const {
-  std::vector<ChannelUser*> all;
-  for (const Use& one : users_) all.push_back(one.user);
-  return all;
-}
-
 std::vector<ChannelUser*> ChannelUsers::of(uint32_t epoch) const {
   std::vector<ChannelUser*> those;
   for (const Use& one : users_) {
@@ -63,6 +57,14 @@ bool ChannelUsers::have_past_runs(uint32_t open, bool failed) const {
   return std::any_of(users_.begin(), users_.end(), [open](const Use& one) {
     return one.relies != 0 && one.relies != open && one.user->runs_over() != TW_OK;
   });
+}
+
+Status ChannelUsers::runs_over(uint32_t epoch) const {
+  for (const Use& one : users_) {
+    if (one.relies != epoch) continue;
+    if (const Status s = one.user->runs_over(); s != TW_OK) return s;
+  }
+  return TW_OK;
 }
 
 bool ChannelUsers::have_runs() const {

@@ -34,7 +34,6 @@ class ChannelUsers {
 
   bool empty() const { return users_.empty(); }
   bool alone() const { return alone_; }
-  std::vector<ChannelUser*> all() const;
   /// Those that rely on the epoch.
   std::vector<ChannelUser*> of(uint32_t epoch) const;
   bool rely_on(uint32_t epoch) const { return !of(epoch).empty(); }
@@ -45,6 +44,8 @@ class ChannelUsers {
   bool have_past_runs(uint32_t open, bool failed) const;
   /// Runs of any epoch are.
   bool have_runs() const;
+  /// TW_OK, TW_IN_PROGRESS or an error: of those that rely on the epoch.
+  Status runs_over(uint32_t epoch) const;
 
  private:
   struct Use {

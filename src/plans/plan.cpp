@@ -13,6 +13,7 @@ tw_plan::tw_plan(Proxy& of, const PlanOptions& options)
       resolved_(list_),
       pieces_(list_, resolved_, options.chunk_bytes),
       program_(list_, resolved_, pieces_, options.blocks),
+      versions_(&runs_),
       failure_(list_, resolved_, program_, [this](Status status, const std::string& why) { channels_.fail_ends(status, why); }),
       carried_(of, list_, resolved_, pieces_, failure_),
       channels_(of, list_, resolved_, runs_, options.kept),

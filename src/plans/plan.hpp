@@ -74,6 +74,8 @@ struct tw_plan final {
   bool has_kernels() const { return !failure_.areas().empty(); }             // of collectives; prepared
   Status update(uint32_t step, const void* address, const uint64_t* value);  // plan_update.cpp
   void set_value(uint32_t step, uint64_t value) { program_.set_value(step, value); }
+  /// The signal of a wait, which has the same word.
+  void set_waited(uint32_t step, tw_signal* signal) { list_[step].waited = signal; }
   /// Buffers that peers have been asked to give back, and have not.
   const thalweg::impl::Proxy::Offered& owed() const { return channels_.owed(); }
   /// The queue ends.

@@ -192,23 +192,18 @@ void PlanChannels::fail_ends(Status status, const std::string& why) {
   for (const ChannelUse& use : uses_) use.channel->fail_end(use.epoch, status, why);
 }
 
-/// A channel is an ordered pipe: another queue takes it over only when the plans that use it have nothing more to do. They are
-/// asked, not the queue: it may be a stream that is not there any more.
-Status PlanChannels::claim(Queue* queue) {
-  const auto claimed = [queue](const ChannelUse& use) { return use.channel->queue.load(std::memory_order_relaxed) == queue; };
-  if (std::all_of(uses_.begin(), uses_.end(), claimed)) return TW_OK;
-  const std::lock_guard lock(proxy_.mutex());
-  for (const ChannelUse& use : uses_) {
-    const Queue* const other = use.channel->queue;
-    if (other == nullptr || other == queue) continue;
-    for (const ChannelUser* user : use.channel->users().all()) {
-      const Status status = user->runs_over();
-      if (status == TW_OK) continue;
-      if (is_error(status)) return status;
-      return fail(TW_ERR_BUSY, "%s is in use by another queue: order the queues, or use another channel",
-                  text_of(use.channel->name).c_str());
-    }
+/// A channel is an ordered pipe: another owner takes it over only when the plans that use it have nothing more to do. They are
+/// asked, not the owner: it may be a stream that is not there any more. Who has it is written first, see PlanRuns::claim.
+Status PlanChannels::take_over(const void* by) {
+  for (ChannelUse& use : uses_) {
+    Channel& channel = *use.channel;
+    use.left = channel.owner.exchange(by);
+    const Status status = use.left == by ? Status{TW_OK} : channel.users().runs_over(channel.epoch());
+    if (status == TW_OK) continue;
+    for (ChannelUse* back = &use; back >= uses_.data(); --back) back->channel->owner = back->left;
+    if (is_error(status)) return status;
+    return fail(TW_ERR_BUSY, "%s is in use by another queue, or by a run by the host: order the runs, or use another channel",
+                text_of(channel.name).c_str());
   }
-  for (const ChannelUse& use : uses_) use.channel->queue = queue;
   return TW_OK;
 }

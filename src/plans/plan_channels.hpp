@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The channels that a plan uses: opened by prepare(), with a receive buffer for every receive, and left when it is released.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,12 @@ namespace thalweg::impl {
 /// A channel of a plan, once, however many steps name it.
 struct ChannelUse {
   Channel* channel = nullptr;
-  size_t step = 0;     // the first that names it
-  uint32_t epoch = 0;  // of the channel: what the plan was built on
-  uint32_t told = 0;   // receiver: the epoch in which the round was sent
-  bool taken = false;  // sender: the round was taken
-  uint32_t found = 0;  // the epoch that was open, and carried by the host, before this plan came; 0: none
+  size_t step = 0;             // the first that names it
+  uint32_t epoch = 0;          // of the channel: what the plan was built on
+  uint32_t told = 0;           // receiver: the epoch in which the round was sent
+  bool taken = false;          // sender: the round was taken
+  uint32_t found = 0;          // the epoch that was open, and carried by the host, before this plan came; 0: none
+  const void* left = nullptr;  // the owner before take_over()
 };
 
 class PlanChannels {
@@ -36,8 +38,12 @@ class PlanChannels {
   void leave(bool prepared);
   /// Ends the epochs that the plan was built on, where they are alive.
   void fail_ends(Status status, const std::string& why);
-  /// For runs on this queue; null: by the host.
-  Status claim(Queue* queue);
+  /// Do runs of this owner (Channel::owner) have all of them?
+  bool owned(const void* by) const {
+    return std::all_of(uses_.begin(), uses_.end(), [by](const ChannelUse& use) { return use.channel->owner == by; });
+  }
+  /// They have from now on, or TW_ERR_BUSY. Under Proxy::mutex().
+  Status take_over(const void* by);
 
   const std::vector<ChannelUse>& uses() const { return uses_; }
 

@@ -115,10 +115,19 @@ Status tw_plan::trigger(tw_queue* on) {
   return TW_OK;
 }
 
+/// Counts a run. First of all: another thread that takes a channel over, and writes that before it asks, sees the run or is seen by it.
+Status PlanRuns::claim(const void* by) {
+  versions_.runs()->fetch_add(1);
+  if (channels_.owned(by)) [[likely]]
+    return TW_OK;
+  versions_.runs()->fetch_sub(1);
+  const std::lock_guard lock(proxy_.mutex());
+  if (Status s = channels_.take_over(by); is_error(s)) return s;
+  versions_.runs()->fetch_add(1);
+  return TW_OK;
+}
+
 Status PlanRuns::start(tw_queue& on) {
-  if (!channels_.uses().empty()) {
-    if (Status s = channels_.claim(on.queue.get()); is_error(s)) return s;
-  }
   if (Status s = enqueue(on); is_error(s)) return s;
   last_queue_ = &on;
   if (carried_.carrier() != nullptr && executor_->device() != nullptr) proxy_.hurry();
@@ -168,7 +177,9 @@ Status PlanRuns::give_up(Queue& on, Status status, bool begun, const char* why) 
 Status PlanRuns::enqueue(tw_queue& on) {
   const std::lock_guard order(on.order);
   const bool captured = on.queue->capture_state() != CaptureState::none;
-  if (!captured) versions_.runs()->fetch_add(1);
+  if (!captured && on.capturing) on.leave_captured();  // the program has ended that capture by itself
+  if (Status s = claim(on.queue.get()); is_error(s)) return s;
+  if (captured) versions_.runs()->fetch_sub(1);
   if (Status s = launch(*on.queue, &on); is_error(s)) {
     if (!captured) versions_.runs()->fetch_sub(1);
     return s;
@@ -176,9 +187,9 @@ Status PlanRuns::enqueue(tw_queue& on) {
   on.waited_ahead = on.waited_ahead || (waited_ahead_ && !captured);
   if (!captured) {
     count_run();
-    return executor_->device() != nullptr && versions_.unseen() ? mark(*on.queue) : Status{TW_OK};
+    return came_behind(*on.queue);
   }
-  if (on.of_stream) {
+  if (!on.capturing) {
     versions_.newest()->for_good = true;
   } else {
     ++on.captured[versions_.newest()];
@@ -191,9 +202,8 @@ Status PlanRuns::start_by_host() {
   Status status = TW_IN_PROGRESS;
   const uint64_t began = trace::on() ? cpu_ticks() : 0;
   if (executor_->device() == nullptr) {
-    if (Status s = channels_.claim(nullptr); is_error(s)) return s;
+    if (Status s = claim(this); is_error(s)) return s;
     if (host_run_ == nullptr) host_run_ = std::make_unique<HostProgram>(run(0));
-    versions_.runs()->fetch_add(1);
     if (Status s = host_run_->start(); is_error(s)) {
       versions_.runs()->fetch_sub(1);
       return s;
@@ -203,12 +213,15 @@ Status PlanRuns::start_by_host() {
     if (own_queue_ == nullptr) {
       if (Status s = executor_->device()->make_queue(&own_queue_); is_error(s)) return s;
     }
-    if (Status s = channels_.claim(own_queue_.get()); is_error(s)) return s;
+    if (Status s = claim(own_queue_.get()); is_error(s)) return s;
     tells_over_ = run(program_.parts() - 1).exchange == nullptr;
     __atomic_store_n(failure_.over_word(), uint64_t{0}, __ATOMIC_RELAXED);
-    versions_.runs()->fetch_add(1);
     if (Status s = launch(*own_queue_, nullptr); is_error(s)) {
       versions_.runs()->fetch_sub(1);
+      return s;
+    }
+    if (Status s = came_behind(*own_queue_); is_error(s)) {
+      under_way_ = true;
       return s;
     }
     if (carried_.carrier() != nullptr) proxy_.hurry();

@@ -55,6 +55,11 @@ class PlanRuns final : public ChannelUser {
   void forget(const tw_queue& queue) {
     if (last_queue_ == &queue) last_queue_ = nullptr;
   }
+  // --- of runs by a graph, which has counted them
+  bool owns_channels(const Queue& on) const { return channels_.owned(&on); }
+  Status take_channels(const Queue& on) { return channels_.take_over(&on); }
+  /// They were enqueued.
+  Status came_behind(Queue& on) { return executor_->device() != nullptr && versions_.unseen() ? mark(on) : Status{TW_OK}; }
 
   void on_channel_failed(const Channel& channel, Status status, const std::string& why) override;
   /// Before the plan leaves its channels and gives its program back: runs_over() reads no more of it.
@@ -67,6 +72,7 @@ class PlanRuns final : public ChannelUser {
 
  private:
   ProgramRun run(size_t part) const;
+  Status claim(const void* by);
   Status enqueue(tw_queue& on);
   Status test_device();
   /// A run: the kernel that waits ahead, if it is to, and the programs'. of: the queue is its.

@@ -23,6 +23,7 @@ Status tw_plan::given_back() const { return channels_.owed().empty() ? Status{TW
 Status tw_plan::update(uint32_t index, const void* address, const uint64_t* value) {
   if (!prepared_ || index >= list_.size()) return fail(TW_ERR_INVALID, "there is no step %u in a plan that is prepared", index);
   if (Status s = runs_.at_rest(); is_error(s)) return s;
+  if (failure_.any()) return failure_.now();  // it is prepared again, and that may have got stuck half-way
   PlanStep& step = list_[index];
   if (!step.of.empty()) return fail(TW_ERR_INVALID, "step %u is a part of %s: make another plan", index, step.of.c_str());
   const bool has_value = step.op.signal != nullptr || step.op.verb == Verb::wait || step.op.verb == Verb::atomic;

@@ -11,6 +11,7 @@
 namespace thalweg::impl {
 
 class Channel;
+class PlanRuns;
 
 /// Runs of a prepared plan that were begun, or that queues were given.
 using RunCount = std::shared_ptr<std::atomic<uint64_t>>;
@@ -18,9 +19,10 @@ inline RunCount new_run_count() { return std::make_shared<std::atomic<uint64_t>>
 
 /// A prepared plan between two updates. Graphs that were captured from it share it, and may outlive the plan.
 struct Version {
-  explicit Version(RunCount of) : runs(std::move(of)) {}
+  Version(RunCount of, PlanRuns* by) : runs(std::move(of)), plan(by) {}
   const RunCount runs;                // of all versions
   std::atomic<bool> for_good{false};  // captured by a graph that is not ours to see ending
+  std::atomic<PlanRuns*> plan;        // null: it was destroyed, or prepared anew; what graphs name is not there any more
 };
 
 /// What an earlier version names, and no later one; given back when none of its graphs is left.
@@ -33,6 +35,10 @@ struct Outdated {
 
 class PlanVersions {
  public:
+  explicit PlanVersions(PlanRuns* of) : plan_(of) {}
+  ~PlanVersions() { end(); }
+  PlanVersions(const PlanVersions&) = delete;
+  PlanVersions& operator=(const PlanVersions&) = delete;
   const RunCount& runs() const { return runs_; }  // of all
   const std::shared_ptr<Version>& newest() const { return newest_; }
   /// May graphs run that nobody here sees launched?
@@ -44,7 +50,7 @@ class PlanVersions {
   bool captured() const { return in_graphs(newest_); }
   /// Begins another one; `left` is what only earlier ones name.
   void supersede(Outdated left) {
-    left.version = std::exchange(newest_, std::make_shared<Version>(runs_));
+    left.version = std::exchange(newest_, std::make_shared<Version>(runs_, plan_));
     outdated_.push_back(std::move(left));
   }
   const std::vector<Outdated>& outdated() const { return outdated_; }
@@ -59,15 +65,22 @@ class PlanVersions {
   }
   /// The plan is prepared anew.
   void release() {
+    end();
     runs_ = new_run_count();
-    newest_ = std::make_shared<Version>(runs_);
+    newest_ = std::make_shared<Version>(runs_, plan_);
     outdated_.clear();
   }
 
  private:
+  /// No graph runs any of them again.
+  void end() {
+    newest_->plan = nullptr;
+    for (const Outdated& one : outdated_) one.version->plan = nullptr;
+  }
   static bool in_graphs(const std::shared_ptr<Version>& one) { return one->for_good || one.use_count() > 1; }
+  PlanRuns* const plan_;
   RunCount runs_ = new_run_count();
-  std::shared_ptr<Version> newest_ = std::make_shared<Version>(runs_);
+  std::shared_ptr<Version> newest_ = std::make_shared<Version>(runs_, plan_);
   std::vector<Outdated> outdated_;
 };
 

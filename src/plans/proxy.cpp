@@ -188,7 +188,7 @@ void Proxy::lose(ProxyPeer& peer, Status why) {
 void Proxy::forget(const Queue* queue) {
   const std::lock_guard lock(mutex_);
   for (const auto& [name, channel] : channels_) {
-    if (channel->queue.load() == queue) channel->queue = nullptr;
+    if (channel->owner.load() == queue) channel->owner = nullptr;
   }
 }
 

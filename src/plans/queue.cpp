@@ -66,21 +66,11 @@ Status come_behind(Queue& queue, const tw_queue* other) {
   return TW_OK;
 }
 
-/// A wrapper may go with its last plan, so it is asked under the lock; a user's queue may be preparing, and wait for its peer.
+/// Under the lock: a wrapper may go with its last plan, and another thread may end a user's queue.
 Status check_stream(const void* stream) {
-  std::vector<tw_queue*> same;
-  {
-    const std::lock_guard lock(queues().mutex);
-    for (tw_queue* queue : queues().all) {
-      if (queue->queue->native() != stream) continue;
-      if (!queue->of_stream) {
-        same.push_back(queue);
-      } else if (Status s = queue->check(); is_error(s)) {
-        return s;
-      }
-    }
-  }
-  for (tw_queue* queue : same) {
+  const std::lock_guard lock(queues().mutex);
+  for (tw_queue* queue : queues().all) {
+    if (queue->queue->native() != stream) continue;
     if (Status s = queue->check(); is_error(s)) return s;
   }
   return TW_OK;
@@ -110,8 +100,9 @@ tw_queue::~tw_queue() {
     const std::lock_guard lock(known.mutex);
     of_groups = std::any_of(noted_.begin(), noted_.end(), [](const tw_plan* plan) { return plan->has_kernels(); });
   }
-  // A group's next kernel, on whichever queue, comes behind this one's.
-  if (waited_ahead || of_groups || !kept_.empty()) {
+  // A group's next kernel, on whichever queue, comes behind this one's. A stream's wrapper goes with plans whose runs are over; the
+  // stream is its user's, and may not be there any more, or be captured.
+  if (!of_stream && (waited_ahead || of_groups || !kept_.empty())) {
     discard_capture();
     (void)queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
   }
@@ -156,6 +147,34 @@ void tw_queue::forget(tw_plan& plan) {
 void tw_queue::leave_captured() {
   for (const auto& [version, runs] : captured) version->for_good = true;
   captured.clear();
+  capturing = false;
+}
+
+void tw_graph::count(bool back) {
+  for (const auto& [version, of_launch] : runs)
+    back ? version->runs->fetch_sub(of_launch) : version->runs->fetch_add(of_launch);
+}
+
+/// As PlanRuns::claim.
+Status tw_graph::begin(tw_queue& on) {
+  bool owned = true;
+  count(false);
+  for (const auto& [version, of_launch] : runs) {
+    const PlanRuns* const plan = version->plan;
+    if (plan == nullptr) {
+      count(true);
+      return fail(TW_ERR_STALE, "a plan of the graph was destroyed, or prepared again: capture the graph anew");
+    }
+    owned = owned && plan->owns_channels(*on.queue);
+  }
+  if (owned) return TW_OK;
+  count(true);
+  const std::lock_guard lock(on.proxy.mutex());
+  for (const auto& [version, of_launch] : runs) {
+    if (Status s = version->plan.load()->take_channels(*on.queue); is_error(s)) return s;
+  }
+  count(false);
+  return TW_OK;
 }
 
 Status tw_queue::check() {
@@ -207,6 +226,7 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
   if (const auto found = kept_.find(key); found != kept_.end()) {
     *out = found->second;
     found->second->set_value(0, value);
+    found->second->set_waited(0, step.waited);  // another signal at the same word
     return ready(*found->second);
   }
   return keep(key, [&](tw_plan& plan) { return plan.add(std::move(step), options, nullptr); }, out);

@@ -38,8 +38,9 @@ struct tw_queue {
   std::mutex order;                      // a run's kernel comes right behind the one that waits ahead of it
   bool waited_ahead = false;             // under order: some run did
   bool of_stream = false;                // the library's wrapper of a stream (queue_of_stream)
-  thalweg::impl::CapturedRuns captured;  // since the capture began; like it, of one thread
-  void leave_captured();                 // to graphs that the program has captured
+  bool capturing = false;                // the library began a capture, and has not ended it; like what follows, of one thread
+  thalweg::impl::CapturedRuns captured;  // since it began
+  void leave_captured();                 // to a graph that the program has ended by itself
 
  private:
   Status keep(const std::string& key, const Fill& fill, tw_plan** out);
@@ -57,6 +58,9 @@ struct tw_graph {
   thalweg::impl::Executor* executor = nullptr;
   std::unique_ptr<thalweg::impl::Graph> graph;
   thalweg::impl::CapturedRuns runs;
+  /// Counts the runs of a launch, and claims their channels. TW_ERR_STALE: a plan has ended.
+  thalweg::impl::Status begin(tw_queue& on);
+  void count(bool back);
 };
 
 namespace thalweg::impl {

@@ -50,7 +50,9 @@ TEST(ChannelUsers, WaitFromTheirStartUntilTheyRely) {
   EXPECT_TRUE(users.wait());
   users.rely(&second, 4);
   EXPECT_EQ(users.of(3), std::vector<ChannelUser*>{&first});
-  EXPECT_EQ(users.all(), (std::vector<ChannelUser*>{&first, &second}));
+  first.over = TW_IN_PROGRESS;
+  EXPECT_EQ(users.runs_over(3), TW_IN_PROGRESS);
+  EXPECT_EQ(users.runs_over(4), TW_OK);
 }
 
 TEST(ChannelUsers, RunsArePastWhenTheirEpochIsOver) {

@@ -5,6 +5,8 @@
 #include <future>
 
 #include "pair.hpp"
+#include "plans/c_steps.hpp"
+#include "plans/queue.hpp"
 
 namespace thalweg::tests {
 namespace {
@@ -156,6 +158,34 @@ TEST_P(KeptByTheHost, AFunctionOfTheQueueCannotWaitForIt) {
   EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   EXPECT_EQ(asked.status, TW_ERR_INVALID);
   EXPECT_NE(asked.why.find("wait for itself"), std::string::npos) << asked.why;
+}
+
+/// A wait for another signal at the same word is prepared again for that one: the first is not there any more.
+TEST_P(Kept, AWaitIsForTheSignalThatIsThere) {
+  const auto signal_at = [this](tw_memory* at) {
+    tw_signal_options options = TW_SIGNAL_OPTIONS_INIT;
+    options.memory = at;
+    tw_signal* made = nullptr;
+    EXPECT_EQ(tw_signal_create(a.worker, &options, &made), TW_OK) << tw_last_error();
+    return made;
+  };
+  tw_memory* at = nullptr;
+  a.store(memory(a, 64, &at), Bytes(64, 0));
+  tw_queue* const qa = queue(a);
+  tw_signal* const first = signal_at(at);
+  ASSERT_EQ(tw_wait_on(qa, first, 0, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  // As behind a failure.
+  impl::PlanStep step;
+  tw_plan* kept = nullptr;
+  ASSERT_EQ(impl::wait_step(first, TW_COMPARE_GE, 0, &step), TW_OK);
+  ASSERT_EQ(qa->kept(std::move(step), TW_OP_OPTIONS_INIT, &kept), TW_OK) << tw_last_error();
+  ASSERT_EQ(kept->release(), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_signal_destroy(first), TW_OK) << tw_last_error();
+  tw_signal* const second = signal_at(at);
+  ASSERT_EQ(tw_wait_on(qa, second, 0, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_signal_destroy(second), TW_OK) << tw_last_error();
 }
 
 /// Prepare takes no longer than it is given, where a peer does not map what it exported.

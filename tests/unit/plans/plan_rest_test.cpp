@@ -92,6 +92,47 @@ TEST_P(PlansAtRest, NotWhileARunBehindGraphsOfAStreamIsToCome) {
   tw_graph_destroy(graph);
 }
 
+/// So it is with a queue that the user made of the stream, when the capture was not begun by that queue.
+TEST_P(PlansAtRest, NotWhileARunBehindGraphsOfAWrappedStreamIsToCome) {
+  if (std::strcmp(GetParam().place, "host") == 0) return;  // it has no streams
+  const Gate gate = make_gate();
+  tw_queue *on = queue(a), *wrapper = nullptr;
+  ASSERT_EQ(tw_queue_wrap(a.context, tw_queue_native(on), GetParam().place, nullptr, &wrapper), TW_OK) << tw_last_error();
+  a.last.emplace_back([wrapper] { tw_queue_destroy(wrapper); });
+  tw_plan* copies = plan(a);
+  unsigned char *from = memory(a, 64), *to = memory(a, 64);
+  ASSERT_EQ(tw_plan_copy(copies, to, from, 64, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
+  tw_graph* graph = nullptr;
+  ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(copies, wrapper), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(tw_graph_launch(graph, on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_wait_on(on, gate.signal, 1, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(copies, wrapper), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_prepare(copies, 0), TW_ERR_BUSY);
+  EXPECT_EQ(tw_plan_update(copies, 0, to, nullptr), TW_ERR_BUSY);
+  open(gate, 1);
+  ASSERT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
+  tw_graph_destroy(graph);
+}
+
+/// It says how it failed, and stays as it is: what prepares it again may get stuck half-way.
+TEST_P(PlansAtRest, AFailedPlanIsNotUpdated) {
+  const Gate never = make_gate();
+  tw_plan* const fails = waiting(never, 20'000'000);
+  EXPECT_EQ(tw_plan_run(fails, kLong), TW_ERR_TIMED_OUT);
+  const uint64_t value = 0;
+  EXPECT_EQ(tw_plan_update(fails, 0, nullptr, &value), TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::strstr(tw_last_error(), "step 0"), nullptr) << tw_last_error();
+  ASSERT_EQ(tw_plan_prepare(fails, 0), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_update(fails, 0, nullptr, &value), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_run(fails, kLong), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_destroy(fails), TW_OK) << tw_last_error();
+}
+
 TEST_P(PlansAtRest, AFailedPlanIsNotWhileAQueueHasMoreRunsOfIt) {
   const Gate never = make_gate(), gate = make_gate();
   tw_queue* on = queue(a);

@@ -312,6 +312,49 @@ TEST_P(Waits, CapturedRunsWaitAheadToo) {
   tw_graph_destroy(gb);
 }
 
+/// The wrapper goes with the stream's last plan, and leaves the stream alone, which is captured, or not there any more.
+TEST_P(Waits, AStreamsLastPlanLeavesItAlone) {
+  for (const bool captured : {true, false}) {
+    SCOPED_TRACE(captured);
+    tw_queue* owner = nullptr;
+    ASSERT_EQ(tw_queue_create(a.context, GetParam().place, nullptr, &owner), TW_OK) << tw_last_error();
+    Made sends = made(b, 3'001), receives, copies = made(a, 3'001);
+    tw_plan_options options = TW_PLAN_OPTIONS_INIT;
+    options.place = GetParam().place;
+    options.blocks = 64;
+    ASSERT_EQ(tw_plan_create(a.context, &options, &receives.plan), TW_OK) << tw_last_error();
+    receives.to = memory(a, receives.size = sends.size);
+    send(sends, b, 5);
+    receive(receives, a, 5);
+    ASSERT_EQ(tw_plan_copy(copies.plan, copies.to, copies.from, copies.size, nullptr, nullptr), TW_OK);
+    ASSERT_EQ(tw_plan_prepare(copies.plan, 0), TW_OK) << tw_last_error();
+    prepare(sends, receives);
+    Bytes data;
+    fill(b, sends, &data);
+    ASSERT_EQ(tw_plan_trigger_stream(receives.plan, tw_queue_native(owner)), TW_OK) << tw_last_error();
+    EXPECT_TRUE(ahead(receives.plan)) << explain(receives.plan);
+    ASSERT_EQ(tw_plan_run(sends.plan, kLong), TW_OK) << tw_last_error();
+    finish(owner);
+    expect(a, receives, data);
+    if (!captured) {
+      tw_queue_destroy(owner);
+      EXPECT_EQ(tw_plan_destroy(receives.plan), TW_OK) << tw_last_error();
+      continue;
+    }
+    ASSERT_EQ(tw_queue_begin_capture(owner), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_plan_destroy(receives.plan), TW_OK) << tw_last_error();
+    trigger(copies, owner);
+    tw_graph* graph = nullptr;
+    ASSERT_EQ(tw_queue_end_capture(owner, &graph), TW_OK) << tw_last_error();
+    fill(a, copies, &data);
+    EXPECT_EQ(tw_graph_launch(graph, owner), TW_OK) << tw_last_error();
+    finish(owner);
+    expect(a, copies, data);
+    tw_graph_destroy(graph);
+    tw_queue_destroy(owner);
+  }
+}
+
 /// All runs that are enqueued end; the queue says which operation gave up; both sides are told; nothing has arrived.
 TEST_P(Waits, AWaitThatExpiresLetsTheQueueGo) {
   for (const bool sender_waits : {true, false}) {
