@@ -10,17 +10,21 @@ namespace thalweg::impl {
 namespace {
 
 constexpr size_t kTableBytes = Channel::kRecvBuffers * sizeof(device::RecvBuffer);
+constexpr uint32_t kMostInVain = 1024;  // of a peer that prepares its end again and again, every few ms
 
 }  // namespace
 
-Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& by, ProxyPeer& to)
-    : name(of), sender(is_sender), peer(to), proxy_(proxy), executor_(&by), wanted_(&by) {}
+Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& by, std::shared_ptr<ProxyPeer> to)
+    : name(of), sender(is_sender), peer(*to), proxy_(proxy), peer_(std::move(to)), executor_(&by), wanted_(&by) {}
 
 Channel::~Channel() {
   users_ = {};
   for (RemoteRecvBuffer& recv_buffer : remote_) release(recv_buffer);
   forget_words();
   retired_.free_memory();
+  retire_words();
+  retired_.free_words();
+  if (!words_known_) executor_->shared().free(words_, kWordsBytes);  // else a late store may still come
   for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
     if (recv_buffer.memory != nullptr) (void)tw_memory_release(recv_buffer.memory);  // busy: the context's registry ends it
   }
@@ -31,6 +35,7 @@ Channel::~Channel() {
 Status Channel::start(const ChannelUser* user, Status reachable, const std::string& why_not, bool waits, bool packs) {
   users_.start(user);
   waits_ = waits;
+  in_vain_ = 0;
   const bool worse = is_error(reachable) && !is_error(reachable_);
   if (open()) return join_open(reachable, why_not, waits, packs);
   if (state_ == State::opening && !worse) return TW_OK;
@@ -84,6 +89,7 @@ Status Channel::begin_epoch() {
 /// has failed may still begin, and find a credit of then.
 Status Channel::make_words() {
   if (words_ != 0 && !words_known_) return TW_OK;
+  if (words_ != 0 && !used_) return renew_words();
   Arena& own = executor_->own();
   uint64_t end = 0, table = 0, words = 0;
   Status status = own.allocate(kEndBytes, &end);
@@ -98,6 +104,15 @@ Status Channel::make_words() {
   retire_words();
   end_ = end;
   recv_buffer_table_ = table;
+  words_ = words;
+  words_known_ = false;
+  return TW_OK;
+}
+
+/// No run has ever found the end: what it was found by serves the next epoch, too.
+Status Channel::renew_words() {
+  uint64_t words = 0;
+  if (Status s = executor_->shared().allocate(kWordsBytes, &words); is_error(s)) return s;
   words_ = words;
   words_known_ = false;
   return TW_OK;
@@ -151,8 +166,11 @@ void Channel::end_epoch(Control how, Status status, const std::string& why) {
   proxy_.changed.notify_all();
 }
 
+/// A peer that opens its end and leaves it makes another epoch of each user that waits here: not for ever.
 void Channel::fail_end(uint32_t epoch, Status status, const std::string& why) {
-  if (epoch == epoch_ && alive()) end_epoch(Control::failed, status, why);
+  if (epoch != epoch_ || !alive()) return;
+  if (used_ || !users_.wait() || ++in_vain_ < kMostInVain) return end_epoch(Control::failed, status, why);
+  end_epoch(Control::refused, TW_ERR_PROTOCOL, "the peer opened its end and left it, again and again; the last time: " + why);
 }
 
 void Channel::refuse_end(uint32_t epoch, Status status, const std::string& why) {

@@ -72,7 +72,7 @@ class Channel {
   enum class State : uint8_t { closed, opening, mapped, proxied, failed };
   static constexpr unsigned kRecvBuffers = device::kRecvBuffers;
 
-  Channel(Proxy& proxy, const ChannelName& name, bool sender, Executor& by, ProxyPeer& peer);
+  Channel(Proxy& proxy, const ChannelName& name, bool sender, Executor& by, std::shared_ptr<ProxyPeer> peer);
   ~Channel();
 
   // --- for prepare
@@ -98,6 +98,8 @@ class Channel {
   bool withdrawn(uint16_t index);  // and forgotten
   void abandon(uint16_t index);
   void take_abandoned();
+  /// It has no user, and no buffer that a peer may still have.
+  bool idle();
   /// TW_OK: it is open, and the sender knows the receive buffer (-1: none); TW_IN_PROGRESS; or why it will not be so.
   Status settled(int recv_buffer) const;
 
@@ -159,11 +161,12 @@ class Channel {
   Status begin_epoch();
   void begin_pair();
   void end_epoch(Control how, Status status, const std::string& why);
+  Status renew_words();
   Status make_words();
   void retire_words();
   bool past_runs() const { return users_.have_past_runs(open() ? epoch_ : 0, state_ == State::failed); }
   bool runs_under_way() const;
-  void retire(Retired&& one) { retired_.keep(std::move(one), executor_->own(), runs_under_way()); }
+  void retire(Retired&& one) { retired_.keep(std::move(one), runs_under_way()); }
   unsigned settle();
   void say_open();
   void say(Control type, uint16_t index = 0, Status status = TW_OK, const char* text = "");
@@ -190,6 +193,7 @@ class Channel {
   void end_alone();
 
   Proxy& proxy_;
+  const std::shared_ptr<ProxyPeer> peer_;
   Executor *executor_, *wanted_;  // of the epoch; of the next one
   State state_ = State::closed;
   Status status_ = TW_OK;
@@ -209,7 +213,8 @@ class Channel {
   Status reachable_ = TW_OK;
   std::string unreachable_;
   bool packs_ = false;
-  bool waits_ = true;  // the newest user waits for the peer's plans to go
+  uint32_t in_vain_ = 0;  // epochs that were over before a user that waits relied on one
+  bool waits_ = true;     // the newest user waits for the peer's plans to go
   uint64_t number_ = 0;
   ToldRounds told_rounds_;    // receiver
   bool every_round_ = false;  // receiver: operations of a queue were the end

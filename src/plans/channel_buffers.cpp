@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiver's buffers: offered, sent, reached by the sender, withdrawn.
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -87,6 +88,13 @@ void Channel::take_abandoned() {
   }
 }
 
+bool Channel::idle() {
+  if (!users_.empty()) return false;
+  take_abandoned();
+  return std::all_of(recv_buffers_.begin(), recv_buffers_.end(),
+                     [](const LocalRecvBuffer& one) { return one.state == LocalRecvBuffer::State::unused; });
+}
+
 void Channel::abandon(uint16_t index) {
   recv_buffers_[index].abandoned = true;
   if (recv_buffers_[index].state == LocalRecvBuffer::State::dropped) withdrawn(index);
@@ -134,10 +142,14 @@ void Channel::recv_buffer_dropped(uint16_t index) {
 
 // ------------------------------------------------------------------------------------------------ at the sender
 
+/// Once in a pair, until the receiver has it back: runs may be reading the entry.
 void Channel::recv_buffer_told(ControlMessage&& message) {
   const uint16_t index = message.index;
   if (remote_.size() <= index) remote_.resize(index + 1u);
-  forget(index);
+  if (remote_[index].used) {
+    const std::string why = "the receiver described buffer " + std::to_string(index) + ", which is in use, again";
+    return fail_end(epoch_, TW_ERR_PROTOCOL, why);
+  }
   remote_[index].used = true;
   remote_[index].told = std::move(message);
 }
@@ -237,12 +249,15 @@ unsigned Channel::advance_recv_buffers() {
 /// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there.
 void Channel::give_back(uint16_t index) {
   if (past_runs()) return retired_.hold(index);
+  if (retired_.full())
+    fail_end(epoch_, TW_ERR_LIMIT, "the receiver took too many buffers back while the same run was under way here");
   forget(index);
   say(Control::dropped, index);
 }
 
 void Channel::release(RemoteRecvBuffer& recv_buffer) {
-  retire({std::move(recv_buffer.reached), recv_buffer.region, recv_buffer.table, recv_buffer.table_length});
+  retire({std::move(recv_buffer.reached), recv_buffer.region});
+  retired_.keep_table(executor_->own(), recv_buffer.table, recv_buffer.table_length, users_.have_runs());
   recv_buffer = RemoteRecvBuffer();
 }
 
@@ -269,6 +284,7 @@ bool Channel::runs_under_way() const {
 
 unsigned Channel::settle() {
   if (retired_.keeps() && !runs_under_way()) retired_.free_memory();
+  if (retired_.keeps_tables() && !users_.have_runs()) retired_.free_tables();
   if (!retired_.holds() || past_runs()) return 0;
   const std::vector<uint16_t> held = retired_.take_held();
   for (const uint16_t index : held) give_back(index);

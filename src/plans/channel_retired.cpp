@@ -7,23 +7,36 @@
 
 namespace thalweg::impl {
 
-void ChannelRetired::keep(Retired&& one, Arena& own, bool in_use) {
-  Kept made{std::move(one), &own};
-  const bool kept = made.one.table == 0 && std::any_of(memory_.begin(), memory_.end(), [&made](const Kept& other) {
-                      return other.one.reached.same_memory(made.one.reached);
-                    });
-  if (kept || !in_use) return give_back(made);
-  memory_.push_back(std::move(made));
+void ChannelRetired::keep(Retired&& one, bool in_use) {
+  const bool kept = std::any_of(memory_.begin(), memory_.end(),
+                                [&one](const Retired& other) { return other.reached.same_memory(one.reached); });
+  if (kept || !in_use) return give_back(one);
+  memory_.push_back(std::move(one));
 }
 
-void ChannelRetired::give_back(Kept& kept) {
-  kept.one.reached.reset();
-  if (kept.one.region != nullptr) tw_remote_memory_release(kept.one.region);
-  kept.own->free(kept.one.table, kept.one.table_length);
+void ChannelRetired::give_back(Retired& one) {
+  one.reached.reset();
+  if (one.region != nullptr) tw_remote_memory_release(one.region);
 }
 
 void ChannelRetired::free_memory() {
-  for (Kept& one : std::exchange(memory_, {})) give_back(one);
+  for (Retired& one : std::exchange(memory_, {})) give_back(one);
+}
+
+void ChannelRetired::keep_table(Arena& own, uint64_t address, size_t length, bool in_use) {
+  if (address == 0) return;
+  if (!in_use) return own.free(address, length);
+  tables_.push_back({&own, address, length});
+  table_bytes_ += length;
+}
+
+void ChannelRetired::free(std::vector<Piece>& pieces) {
+  for (const Piece& one : std::exchange(pieces, {})) one.own->free(one.address, one.length);
+}
+
+void ChannelRetired::free_tables() {
+  free(tables_);
+  table_bytes_ = 0;
 }
 
 void ChannelRetired::hold(uint16_t index) {
@@ -32,8 +45,6 @@ void ChannelRetired::hold(uint16_t index) {
 
 std::vector<uint16_t> ChannelRetired::take_held() { return std::exchange(held_, {}); }
 
-void ChannelRetired::free_words() {
-  for (const Piece& one : std::exchange(words_, {})) one.own->free(one.address, one.length);
-}
+void ChannelRetired::free_words() { free(words_); }
 
 }  // namespace thalweg::impl

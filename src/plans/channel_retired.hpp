@@ -17,22 +17,32 @@ namespace thalweg::impl {
 struct Retired {
   Reached reached;
   tw_remote_memory* region = nullptr;
-  uint64_t table = 0;  // of a layout, in Executor::own(); 0: none
-  size_t table_length = 0;
 };
 
 class ChannelRetired {
  public:
   ChannelRetired() = default;
-  ~ChannelRetired() { free_memory(); }
+  ~ChannelRetired() {
+    free_memory();
+    free_tables();
+  }
   ChannelRetired(const ChannelRetired&) = delete;
   ChannelRetired& operator=(const ChannelRetired&) = delete;
 
-  /// in_use: runs are under way; otherwise it is given back at once. What is kept already is kept once. own: where its table is.
-  void keep(Retired&& one, Arena& own, bool in_use);
+  /// in_use: runs are under way; otherwise it is given back at once. What is kept already is kept once.
+  void keep(Retired&& one, bool in_use);
   bool keeps() const { return !memory_.empty(); }
   /// No run is under way any more.
   void free_memory();
+
+  /// The same for the table of a layout in `own`, by which runs find where to store: it is ours, and stays as long as any run may
+  /// be reading it. address 0: there is none.
+  void keep_table(Arena& own, uint64_t address, size_t length, bool in_use);
+  bool keeps_tables() const { return !tables_.empty(); }
+  void free_tables();
+
+  /// The peer takes back, and describes, more than runs under way may leave here.
+  bool full() const { return memory_.size() + tables_.size() >= kMostKept || table_bytes_ >= kMostTableBytes; }
 
   /// Past runs may still store to the buffer with this number, which the peer wants back.
   void hold(uint16_t index);
@@ -46,18 +56,19 @@ class ChannelRetired {
   void free_words();
 
  private:
+  static constexpr size_t kMostKept = 4096;
+  static constexpr size_t kMostTableBytes = 16u << 20;
   struct Piece {
     Arena* own;
     uint64_t address;
     size_t length;
   };
-  struct Kept {
-    Retired one;
-    Arena* own;
-  };
-  static void give_back(Kept& kept);
+  static void give_back(Retired& one);
+  static void free(std::vector<Piece>& pieces);
 
-  std::vector<Kept> memory_;
+  std::vector<Retired> memory_;
+  std::vector<Piece> tables_;
+  size_t table_bytes_ = 0;
   std::vector<uint16_t> held_;
   std::vector<Piece> words_;
 };

@@ -18,7 +18,7 @@ struct Resolved {
   bool proxied = false;
   std::string why;  // proxied
   Channel* channel = nullptr;
-  ProxyPeer* peer = nullptr;
+  std::shared_ptr<ProxyPeer> peer;
   uint64_t peer_id = 0;  // of its worker: the proxy's thread, which may name it, does not read users' endpoints
   int recv_buffer = -1;
   uint64_t number = 0;  // of the channel, proxied: tag of the messages

@@ -106,11 +106,11 @@ Status Proxy::route(tw_endpoint& endpoint, Route* out) {
   WorkerAddress address;
   if (Status s = parse_address(proxy.data(), proxy.size(), &address); is_error(s)) return s;
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<ProxyPeer>& peer = peers_[address.worker];
+  std::shared_ptr<ProxyPeer>& peer = peers_[address.worker];
   const bool newer = peer != nullptr && is_error(peer->lost) && !peer->tokens.contains(made.mine);
-  if (newer) lost_.push_back(std::move(peer));  // the user has connected again
+  if (newer) peer.reset();  // the user has connected again
   if (peer == nullptr) {
-    auto fresh = std::make_unique<ProxyPeer>();
+    auto fresh = std::make_shared<ProxyPeer>();
     if (Status s = tw_connect(worker_, proxy.data(), proxy.size(), nullptr, &fresh->endpoint); is_error(s)) {
       peers_.erase(address.worker);
       return s;
@@ -122,7 +122,7 @@ Status Proxy::route(tw_endpoint& endpoint, Route* out) {
   if (is_error(peer->lost)) return fail(peer->lost, "the connection to the peer's proxy is lost: connect to the peer again");
   const Status state = tw_endpoint_state(peer->endpoint);
   if (state != TW_OK) return state;
-  made.peer = peer.get();
+  made.peer = peer;
   *out = made;
   return TW_OK;
 }
@@ -145,15 +145,15 @@ Status Proxy::await_route(tw_endpoint& endpoint, const Deadline& deadline, Route
 
 /// Also of one that has connected before this side did, or again.
 ProxyPeer& Proxy::peer_of(tw_endpoint* endpoint) {
-  std::unique_ptr<ProxyPeer>& peer = peers_[endpoint->remote];
+  std::shared_ptr<ProxyPeer>& peer = peers_[endpoint->remote];
   if (peer != nullptr && peer->endpoint != endpoint) {
-    if (const Status state = tw_endpoint_state(peer->endpoint); is_error(state)) {
+    if (const Status state = is_error(peer->lost) ? peer->lost : tw_endpoint_state(peer->endpoint); is_error(state)) {
       lose(*peer, state);
-      lost_.push_back(std::move(peer));
+      peer.reset();
     }
   }
   if (peer == nullptr) {
-    peer = std::make_unique<ProxyPeer>();
+    peer = std::make_shared<ProxyPeer>();
     peer->endpoint = endpoint;
     const Engine::Guard guard(*worker_->engine);
     ++endpoint->references;
@@ -164,8 +164,9 @@ ProxyPeer& Proxy::peer_of(tw_endpoint* endpoint) {
 unsigned Proxy::look_at_peers() {
   unsigned events = 0;
   for (const auto& [id, peer] : peers_) {
+    if (is_error(peer->lost)) continue;
     const Status state = tw_endpoint_state(peer->endpoint);
-    if (is_error(peer->lost) || !is_error(state)) continue;
+    if (!is_error(state)) continue;
     lose(*peer, state);
     ++events;
   }
@@ -175,12 +176,33 @@ unsigned Proxy::look_at_peers() {
 void Proxy::lose(ProxyPeer& peer, Status why) {
   if (is_error(peer.lost)) return;
   peer.lost = why;
+  lost_.push_back(peer.shared_from_this());
   for (const auto& [key, channel] : channels_) {
     if (&channel->peer == &peer) channel->fail_end(channel->epoch(), why, "the peer is lost");
   }
   std::erase_if(early_, [&peer](const auto& kept) { return std::get<0>(kept.first) == &peer; });
   peer.early = 0;
   changed.notify_all();
+}
+
+/// By a channel, a plan, a message that is being sent, or one that is still here.
+bool Proxy::in_use(const std::shared_ptr<ProxyPeer>& lost) {
+  const bool known = std::any_of(peers_.begin(), peers_.end(), [&lost](const auto& one) { return one.second == lost; });
+  if (lost.use_count() > (known ? 2 : 1) || lost->unsent != 0) return true;
+  const std::lock_guard lock(inbox_mutex_);
+  return std::any_of(inbox_.begin(), inbox_.end(), [&lost](const Arrival& one) { return one.endpoint == lost->endpoint; });
+}
+
+/// Channels of lost peers go when no plan uses them and none of their buffers is out; then the endpoint. peers_ has what is left of the
+/// peer, so that the endpoints that led to it are known to be lost.
+void Proxy::forget_lost() {
+  if (lost_.empty()) return;
+  std::erase_if(channels_, [](const auto& one) { return is_error(one.second->peer.lost) && one.second->idle(); });
+  std::erase_if(lost_, [this](const std::shared_ptr<ProxyPeer>& peer) {
+    if (in_use(peer)) return false;
+    (void)tw_endpoint_close(std::exchange(peer->endpoint, nullptr), TW_CLOSE_FORCE, nullptr);
+    return true;
+  });
 }
 
 // ------------------------------------------------------------------------------------------------ messages
@@ -274,6 +296,11 @@ size_t Proxy::held() {
   return bytes;
 }
 
+size_t Proxy::kept() {
+  const std::lock_guard lock(mutex_);
+  return channels_.size() + lost_.size();
+}
+
 /// In each peer's order.
 Proxy::Arrivals Proxy::take_arrivals() {
   Arrivals taken;
@@ -295,6 +322,7 @@ void Proxy::take(ProxyPeer& peer, ControlMessage&& message) {
 
 /// Only the peer's newest epoch is worth keeping, until it is over: everything else answers something of ours.
 void Proxy::take_early(ProxyPeer& peer, ControlMessage&& message) {
+  if (is_error(peer.lost)) return;  // it said so before it went
   const auto key = std::make_tuple(&peer, message.name, message.from_sender);
   const auto kept = early_.find(key);
   if (message.type == Control::open) {
@@ -327,8 +355,8 @@ Status Proxy::channel(const Route& route, bool sender, uint64_t tag, uint64_t gr
   const ChannelName name{sender ? route.mine : route.theirs, sender ? route.theirs : route.mine, tag, group};
   std::unique_ptr<Channel>& slot = channels_[{name, sender}];
   if (slot == nullptr) {
-    slot = std::make_unique<Channel>(*this, name, sender, executor, *route.peer);
-    if (const auto early = early_.find({route.peer, name, !sender}); early != early_.end()) {
+    slot = std::make_unique<Channel>(*this, name, sender, executor, route.peer);
+    if (const auto early = early_.find({route.peer.get(), name, !sender}); early != early_.end()) {
       slot->take(std::move(early->second));
       early_.erase(early);
       --route.peer->early;
@@ -433,6 +461,7 @@ unsigned Proxy::look_around() {
   }
   events += look_at_peers();  // first: a peer's loss looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
+  forget_lost();
   answering_ = false;
   return events + look_at_steps();
 }

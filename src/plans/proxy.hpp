@@ -30,9 +30,9 @@ namespace thalweg::impl {
 class Channel;
 struct Proxied;
 
-/// Another process's proxy, or our own.
-struct ProxyPeer {
-  tw_endpoint* endpoint = nullptr;
+/// Another process's proxy, or our own. Shared by channels, and by plans whose steps are carried there.
+struct ProxyPeer : std::enable_shared_from_this<ProxyPeer> {
+  tw_endpoint* endpoint = nullptr;  // null: it was lost, and is closed, as nobody used it any more
   Status lost = TW_OK;
   std::set<uint64_t> tokens;        // of the users' endpoints that led to it
   size_t early = 0;                 // channels that it opened and that are not named here yet
@@ -57,7 +57,7 @@ class Proxy final : public Extension {
 
   /// What an endpoint of a user leads to. TW_IN_PROGRESS: progress its worker and call again.
   struct Route {
-    ProxyPeer* peer = nullptr;
+    std::shared_ptr<ProxyPeer> peer;
     uint64_t mine = 0, theirs = 0;  // tokens
   };
   Status route(tw_endpoint& endpoint, Route* out);
@@ -79,6 +79,8 @@ class Proxy final : public Extension {
   void abandon(const Offered& offered);
   /// Bytes of peers' messages that have come, or are being fetched, and are not taken yet.
   size_t held();
+  /// Channels, and lost peers whose endpoints are not closed.
+  size_t kept();
   std::chrono::milliseconds patience{5000};
   /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a handshake needs.
   /// The error of interrupted(), which is asked without the lock, too: an interpreter may run anything then.
@@ -113,6 +115,8 @@ class Proxy final : public Extension {
   unsigned look_around();
   bool keeps_away(uint64_t* drives);
   unsigned look_at_peers();
+  void forget_lost();
+  bool in_use(const std::shared_ptr<ProxyPeer>& lost);
   unsigned look_at_steps();
   /// A message. The worker keeps it, so that its peer has no more of them under way than it was granted (protocols/flow.hpp), until it
   /// is fetched: in each peer's order, a few at a time.
@@ -137,8 +141,8 @@ class Proxy final : public Extension {
   std::mutex mutex_;
   tw_worker* worker_ = nullptr;
   std::vector<std::byte> address_;
-  std::map<WorkerId, std::unique_ptr<ProxyPeer>> peers_;
-  std::vector<std::unique_ptr<ProxyPeer>> lost_;  // of which there is a newer one: channels refer to them
+  std::map<WorkerId, std::shared_ptr<ProxyPeer>> peers_;
+  std::vector<std::shared_ptr<ProxyPeer>> lost_;  // closed when nobody uses them
   std::map<Device*, std::unique_ptr<Executor>> executors_;
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   /// What peers opened, of channels that are not named here yet.

@@ -51,17 +51,34 @@ struct Sending {
   i64 status;    // 0, or kTruncated: there is nothing to copy
 };
 
-/// What the n-th receive's credit holds: where the send lands. Reads the receive buffer in the executor's memory.
+/// A word of a receive buffer's entry. A CPU's thread may be held up between two of them, so it reads them in their order.
+template <class M>
+THALWEG_DEVICE u64 entry_word(M m, const void* word) {
+  const auto* const at = static_cast<const u64*>(word);
+  if constexpr (M::whole_runs) {
+    return m.acquire(at);
+  } else {
+    return m.read(at);
+  }
+}
+
+/// What the n-th receive's credit holds: where the send lands. Reads the receive buffer in the executor's memory, once. A peer may have
+/// given a credit for one that is only now filled in, or taken back: its room is written last, and taken away first, and what it was
+/// not throughout is none.
 template <class M>
 THALWEG_DEVICE Sending begin_send(M m, const RecvBuffer* recv_buffers, u64 n, u64 credit, u64 bytes) {
   const RecvBuffer* const recv_buffer = recv_buffer_of(recv_buffers, credit);
-  Sending out{n, contiguous_at(m.read(&recv_buffer->to.base)), m.read(&recv_buffer->capacity), 0};
-  out.to.block = m.read(&recv_buffer->to.block);
-  out.to.pieces = reinterpret_cast<const Piece*>(m.read(reinterpret_cast<const u64*>(&recv_buffer->to.pieces)));
+  const u64 capacity = entry_word(m, &recv_buffer->capacity);
+  Sending out{n, contiguous_at(entry_word(m, &recv_buffer->to.base)), capacity, 0};
+  out.to.block = entry_word(m, &recv_buffer->to.block);
+  out.to.pieces = reinterpret_cast<const Piece*>(entry_word(m, &recv_buffer->to.pieces));
   if (!contiguous(out.to)) {
-    for (u32 d = 0; d < 2; ++d) out.to.count[d] = m.read(&recv_buffer->to.count[d]);
-    for (u32 d = 0; d < 3; ++d) out.to.stride[d] = m.read(&recv_buffer->to.stride[d]);
-    out.to.piece_count = m.read(&recv_buffer->to.piece_count);
+    for (u32 d = 0; d < 2; ++d) out.to.count[d] = entry_word(m, &recv_buffer->to.count[d]);
+    for (u32 d = 0; d < 3; ++d) out.to.stride[d] = static_cast<i64>(entry_word(m, &recv_buffer->to.stride[d]));
+    out.to.piece_count = entry_word(m, &recv_buffer->to.piece_count);
+  }
+  if constexpr (M::whole_runs) {
+    if (entry_word(m, &recv_buffer->capacity) != capacity) out.capacity = 0;
   }
   if (bytes > out.capacity) out.status = kTruncated;
   return out;

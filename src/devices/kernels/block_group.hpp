@@ -41,7 +41,8 @@ THALWEG_DEVICE void copy_runs(Items items, u64 to, u64 from) {
                      left < items.length ? left : items.length);
   }
 }
-THALWEG_DEVICE void copy_items(Items items, const device::Side& to, const device::Side& from) {
+/// `to` by value: the peer chooses when a receive buffer's entry changes, and all of a copy goes where it was when it began.
+THALWEG_DEVICE void copy_items(Items items, device::Side to, const device::Side& from) {
   for (u64 at = items.first; at < items.bytes; at += items.stride) {
     const u64 end = items.bytes - at < items.length ? items.bytes : at + items.length;
     device::copy_sides(device::DirectMachine(), machine::thread_x() % machine::kLanes, machine::kLanes, to, from, items.bytes,

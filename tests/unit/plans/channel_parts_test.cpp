@@ -103,34 +103,41 @@ class ChannelKeeps : public testing::Test {
     EXPECT_EQ(own().allocate(length_, &address), TW_OK) << last_error();
     return address;
   }
-  Retired table(uint64_t address) {
-    Retired one;
-    one.table = address;
-    one.table_length = length_;
-    return one;
-  }
   const size_t length_ = 64 * (1 + std::random_device{}() % 50);
   tw_context* context_ = nullptr;
   std::unique_ptr<Executor> executor_;
   ChannelRetired kept_;
 };
 
-TEST_F(ChannelKeeps, MemoryUntilNoRunIsUnderWay) {
+TEST_F(ChannelKeeps, TablesUntilNoRunIsUnderWay) {
   const uint64_t unused = piece();
-  kept_.keep(table(unused), own(), false);
-  EXPECT_FALSE(kept_.keeps());
+  kept_.keep_table(own(), unused, length_, false);
+  kept_.keep_table(own(), 0, 0, true);  // a layout of none
+  EXPECT_FALSE(kept_.keeps_tables());
   EXPECT_EQ(piece(), unused);
 
   const uint64_t first = piece(), second = piece();
-  kept_.keep(table(first), own(), true);
-  kept_.keep(table(second), own(), true);
-  EXPECT_TRUE(kept_.keeps());
+  kept_.keep_table(own(), first, length_, true);
+  kept_.keep_table(own(), second, length_, true);
+  EXPECT_TRUE(kept_.keeps_tables());
   const uint64_t other = piece();
   EXPECT_NE(other, first);
   EXPECT_NE(other, second);
-  kept_.free_memory();
-  EXPECT_FALSE(kept_.keeps());
+  kept_.free_memory();  // of the peer's, which may go before
+  EXPECT_TRUE(kept_.keeps_tables());
+  kept_.free_tables();
+  EXPECT_FALSE(kept_.keeps_tables());
   EXPECT_EQ((std::set<uint64_t>{piece(), piece()}), (std::set<uint64_t>{first, second}));
+}
+
+/// Of tables, however many bytes they have.
+TEST_F(ChannelKeeps, NoMoreThanAPeerMayLeaveHere) {
+  size_t kept = 0;
+  for (; !kept_.full() && kept < 10'000; ++kept) kept_.keep_table(own(), piece(), length_, true);
+  EXPECT_LE(kept, 4096u);
+  EXPECT_LE(kept * length_, (16u << 20) + length_);
+  kept_.free_tables();
+  EXPECT_FALSE(kept_.full());
 }
 
 TEST_F(ChannelKeeps, WordsUntilItHasNoUser) {
