@@ -150,6 +150,8 @@ void Channel::recv_buffer_told(ControlMessage&& message) {
     const std::string why = "the receiver described buffer " + std::to_string(index) + ", which is in use, again";
     return fail_end(epoch_, TW_ERR_PROTOCOL, why);
   }
+  if (retired_.full())
+    return refuse_end(epoch_, TW_ERR_LIMIT, "the receiver took too many buffers back while runs were under way here");
   remote_[index].used = true;
   remote_[index].told = std::move(message);
 }
@@ -249,8 +251,6 @@ unsigned Channel::advance_recv_buffers() {
 /// The receiver wants a buffer back. A message that was under way when the channel failed may still be stored there.
 void Channel::give_back(uint16_t index) {
   if (past_runs()) return retired_.hold(index);
-  if (retired_.full())
-    fail_end(epoch_, TW_ERR_LIMIT, "the receiver took too many buffers back while the same run was under way here");
   forget(index);
   say(Control::dropped, index);
 }

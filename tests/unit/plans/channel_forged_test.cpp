@@ -69,12 +69,13 @@ class ChannelForged : public Pair {
     }
     return true;
   }
-  /// The first buffer, as a's runs find it.
-  device::RecvBuffer entry() {
+  /// A buffer as a's runs find it.
+  device::RecvBuffer entry(size_t index = 0) {
     device::SendEnd end{};
     device::RecvBuffer found{};
     EXPECT_EQ(executor(a).load(&end, channel(a, true).words(), sizeof end), TW_OK) << tw_last_error();
-    EXPECT_EQ(executor(a).load(&found, reinterpret_cast<uint64_t>(end.recv_buffers), sizeof found), TW_OK) << tw_last_error();
+    EXPECT_EQ(executor(a).load(&found, reinterpret_cast<uint64_t>(end.recv_buffers + index), sizeof found), TW_OK)
+        << tw_last_error();
     return found;
   }
   /// A run of a's plan that waits for its receive.
@@ -143,6 +144,41 @@ TEST_P(ChannelForged, ATableStaysWhileARunIsUnderWay) {
   EXPECT_TRUE(b.load(to_, guard_.size()) == guard_);
   EXPECT_TRUE(until([&] { return take() == table; }));
   for (const uint64_t one : taken) executor(a).own().free(one, length);
+}
+
+/// What is taken back while a run is under way stays here, so there is an end to it.
+TEST_P(ChannelForged, BuffersAreNotTakenBackOnAndOn) {
+  tw_plan *sends = plan(a), *receives = plan(b);
+  tw_queue* on = queue(a);
+  start(sends, receives, nullptr, on);
+  const tw_piece pieces[] = {{0, 3}, {5, 1}, {9, 7}, {20, 2}};
+  tw_layout* list = nullptr;
+  ASSERT_EQ(tw_layout_pieces(pieces, 4, &list), TW_OK) << tw_last_error();
+  ControlMessage told = of_type(Control::recv_buffer, channel(b, false).epoch(), channel(a, true).epoch());
+  told.capacity = list->bytes;
+  told.layout.resize(impl::encode(*list, nullptr, 0));
+  impl::encode(*list, told.layout.data(), told.layout.size());
+  tw_layout_destroy(list);
+  tw_memory* target = nullptr;
+  memory(b, 64, &target);
+  unsigned char key[kKeyRoom];
+  size_t length = sizeof key;
+  ASSERT_EQ(tw_memory_export(target, key, &length), TW_OK) << tw_last_error();
+  told.key.assign(reinterpret_cast<std::byte*>(key), reinterpret_cast<std::byte*>(key) + length);
+  constexpr uint16_t kLast = 255;
+  const auto failed = [&] { return tw_plan_test(sends) != TW_OK; };
+  int rounds = 0;
+  for (; rounds < 40 && !failed(); ++rounds) {
+    for (told.index = 1; told.index <= kLast; ++told.index) say(b, false, told);
+    ASSERT_TRUE(until([&] { return entry(kLast).capacity != 0 || failed(); })) << rounds;
+    ControlMessage drop = of_type(Control::drop, told.epoch, 0);
+    for (drop.index = 1; drop.index <= kLast; ++drop.index) say(b, false, drop);
+    ASSERT_TRUE(until([&] { return entry(kLast).capacity == 0 || failed(); })) << rounds;
+  }
+  EXPECT_GT(rounds, 10);
+  EXPECT_EQ(tw_plan_test(sends), TW_ERR_LIMIT);
+  EXPECT_NE(std::strstr(tw_last_error(), "took too many buffers back"), nullptr) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(on), TW_ERR_LIMIT);
 }
 
 /// An end that is opened and left makes another epoch here each time; what the first was found by serves all, and there is an end to it.
