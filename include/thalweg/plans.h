@@ -40,7 +40,8 @@ TW_CHECKED tw_status tw_queue_wrap(tw_context *context, void *stream, const char
                                    tw_queue **queue);
 /** Waits for work of tw_send_on and its like, and for runs that wait ahead of their kernels; for nothing else. Runs of
  *  plans on a device continue; those that a host queue has not ended are aborted, and their plans fail (TW_ERR_CLOSED).
- *  A capture that was begun and not ended is dropped. Not from a function that the queue runs (tw_queue_call). */
+ *  A capture that was begun and not ended is dropped. Not from a function that the queue runs (tw_queue_call). Before the
+ *  workers whose endpoints, remote memory or signals were named in work of tw_send_on and its like. */
 TW_API void tw_queue_destroy(tw_queue *queue);
 TW_API void *tw_queue_native(tw_queue *queue); /* CUstream; what tw_queue_wrap takes */
 /** Runs fn(arg) on a host queue's thread, in the queue's order. TW_ERR_UNSUPPORTED on a device's. fn must not wait for the
@@ -58,6 +59,8 @@ TW_CHECKED tw_status tw_stream_check(const void *stream);
  *  (thread-local mode), which may be used as well. */
 TW_CHECKED tw_status tw_queue_begin_capture(tw_queue *queue);
 TW_CHECKED tw_status tw_queue_end_capture(tw_queue *queue, tw_graph **graph);
+/** Enqueues what was captured. TW_ERR_STALE: a plan of it was destroyed or prepared again since; capture it anew. TW_ERR_BUSY: as
+ *  tw_plan_trigger. */
 TW_CHECKED tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
 TW_API void tw_graph_destroy(tw_graph *graph);
 
@@ -156,7 +159,8 @@ TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, void *to, const tw_source *so
  *  Called again, on both sides, it re-arms a plan that failed: its channels begin anew, also for other plans that use them. */
 TW_CHECKED tw_status tw_plan_prepare(tw_plan *plan, uint64_t timeout_ns);
 /** Starts a run. queue NULL: by the host; tw_plan_test or tw_plan_finish progress and end it (tw_plan_run does both). With a
- *  queue: after its earlier work, and before its later work. TW_ERR_BUSY: the last run by the host is not over. */
+ *  queue: after its earlier work, and before its later work. TW_ERR_BUSY: the last run by the host is not over, or runs on
+ *  another queue, or of another plan by the host, use one of its channels. */
 TW_CHECKED tw_status tw_plan_trigger(tw_plan *plan, tw_queue *queue);
 /** The same for a stream of the plan's device that is not wrapped. It may end before the plan. */
 TW_CHECKED tw_status tw_plan_trigger_stream(tw_plan *plan, void *stream);
@@ -168,7 +172,7 @@ TW_CHECKED tw_status tw_plan_run(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
  *  not run. The new buffer has the same length and layout; increments of a value continue. Graphs that were captured before
  *  keep the old ones, and the plan keeps what they need while they exist. TW_ERR_BUSY: it runs, or runs of it are
- *  enqueued. TW_IN_PROGRESS: it has changed, but a peer has not released the receive's old buffer within 5 s: do not touch
+ *  enqueued; how a run of it failed: prepare it again. TW_IN_PROGRESS: it has changed, but a peer has not released the receive's old buffer within 5 s: do not touch
  *  that one until another call, with NULL for both, returns TW_OK. */
 TW_CHECKED tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */

@@ -19,8 +19,9 @@ TW_API tw_context *tw_worker_context(tw_worker *worker);
 TW_API void tw_group_yield_worker(tw_group *world);
 
 /** What the calling thread's blocking calls ask while they wait, every 10 ms or so: not 0 ends the call with TW_ERR_CANCELED. asked
- *  NULL, the default: nothing. It is asked under no lock, and may use the library, but not what the call uses: an interpreter handles
- *  signals and messages there. Calls of stores, plans and queues, maps, binds of channels and exchanges of windows ask. */
+ *  NULL, the default: nothing. It is asked under no lock but that of a queue whose operation the call prepares, and may use the library, but
+ *  not what the call uses: an interpreter handles signals and messages there. Calls of stores, plans and queues, maps, binds of channels
+ *  and exchanges of windows ask. */
 typedef int (*tw_interrupt)(void *arg);
 TW_API void tw_set_interrupt(tw_interrupt asked, void *arg);
 
