@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -17,14 +18,16 @@
 #include <cstring>
 
 #include "base/interrupt.hpp"
+#include "base/log.hpp"
 
 namespace thalweg::impl {
 namespace {
 
 constexpr uint64_t kMagic = 0x3165726f74735754;  // "TWstore1"
 constexpr uint32_t kErased = UINT32_MAX;
-constexpr int kPollMs = 50;      // between two polls, with a watch
-constexpr int kBlindPollMs = 2;  // without
+constexpr int kPollMs = 50;       // between two polls, with a watch
+constexpr int kBlindPollMs = 2;   // without
+constexpr int kTriesAtOnce = 64;  // of a lock, before it is polled
 
 struct FileHeader {
   uint64_t magic;
@@ -35,25 +38,43 @@ struct RecordHeader {
   uint32_t value_length;
 };
 
+}  // namespace
+
 class FileLock {
  public:
-  FileLock(int fd, int kind) : fd_(fd) {
-    do held_ = flock(fd, kind) == 0;
-    while (!held_ && errno == EINTR);
-  }
+  explicit FileLock(int fd) : fd_(fd) {}
   ~FileLock() {
     if (held_) flock(fd_, LOCK_UN);
   }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
-  bool held() const { return held_; }
+  bool take_now(int kind) { return held_ = flock(fd_, kind | LOCK_NB) == 0; }
 
  private:
   int fd_;
   bool held_ = false;
 };
 
-}  // namespace
+/// Processes hold it for microseconds; but one that is stopped there, or any that may read the file, for as long as it likes: so
+/// nothing waits for it in the kernel.
+Status FileStore::lock(FileLock& lock, int kind, const Deadline& deadline) {
+  for (int tries = 0; !lock.take_now(kind);) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return fail_errno(errno, "flock of the store file");
+    if (++tries < kTriesAtOnce) {
+      sched_yield();
+      continue;
+    }
+    if (deadline.passed())
+      return fail(
+          TW_ERR_TIMED_OUT,
+          "another process keeps the store file %s locked: is one of the job stopped? Any that may read the file can do "
+          "so: chmod 600, or a fresh path",
+          path_.c_str());
+    if (const Status status = pause(deadline, -1); is_error(status)) return status;
+  }
+  return TW_OK;
+}
 
 Status FileStore::open(const std::string& path, const StoreOptions& options, std::unique_ptr<Store>* out) {
   std::unique_ptr<FileStore> store(new FileStore(options));
@@ -81,12 +102,14 @@ Status FileStore::check_file() {
   if (info.st_mode & 022) {
     return fail(TW_ERR_PERMISSION, "others may write the store file %s; run: chmod 600 %s", path_.c_str(), path_.c_str());
   }
+  if (info.st_mode & 044)
+    warn_once("store file", "others may read the store file " + path_ + ", and so keep it locked; run: chmod 600 " + path_);
   return TW_OK;
 }
 
 Status FileStore::begin() {
-  const FileLock lock(file_.get(), LOCK_EX);
-  if (!lock.held()) return fail_errno(errno, "flock of the store file");
+  FileLock held(file_.get());
+  if (const Status status = lock(held, LOCK_EX, Deadline(options_.timeout_ns)); is_error(status)) return status;
   struct stat info {};
   if (fstat(file_.get(), &info) != 0) return fail_errno(errno, "fstat of the store file");
   FileHeader header{kMagic, sizeof header};
@@ -134,8 +157,8 @@ Status FileStore::append(const std::string& key, const void* value, uint32_t len
   std::memcpy(record.data() + sizeof header, key.data(), key.size());
   if (length != kErased && length != 0) std::memcpy(record.data() + sizeof header + key.size(), value, length);
   const std::lock_guard guard(mutex_);
-  const FileLock lock(file_.get(), LOCK_EX);
-  if (!lock.held()) return fail_errno(errno, "flock of the store file");
+  FileLock held(file_.get());
+  if (const Status status = lock(held, LOCK_EX, Deadline(options_.timeout_ns)); is_error(status)) return status;
   FileHeader file{};
   if (const Status status = read_at(0, &file, sizeof file); is_error(status)) return status;
   if (const Status status = write_at(file.end, record.data(), record.size()); is_error(status)) return status;
@@ -164,11 +187,11 @@ Status FileStore::read_new_records(uint64_t end) {
   return TW_OK;
 }
 
-Status FileStore::refresh() {
+Status FileStore::refresh(const Deadline& deadline) {
   FileHeader header{};
   {
-    const FileLock lock(file_.get(), LOCK_SH);
-    if (!lock.held()) return fail_errno(errno, "flock of the store file");
+    FileLock held(file_.get());
+    if (const Status status = lock(held, LOCK_SH, deadline); is_error(status)) return status;
     if (const Status status = read_at(0, &header, sizeof header); is_error(status)) return status;
   }
   return read_new_records(header.end);
@@ -180,9 +203,11 @@ Status FileStore::do_put(const std::string& key, const void* value, size_t lengt
 
 Status FileStore::do_erase(const std::string& key) { return append(key, nullptr, kErased); }
 
-Status FileStore::do_get(const std::string& key, Bytes* out) {
+Status FileStore::do_get(const std::string& key, Bytes* out) { return get_within(key, Deadline(options_.timeout_ns), out); }
+
+Status FileStore::get_within(const std::string& key, const Deadline& deadline, Bytes* out) {
   const std::lock_guard guard(mutex_);
-  if (const Status status = refresh(); is_error(status)) return status;
+  if (const Status status = refresh(deadline); is_error(status)) return status;
   const auto found = places_.find(key);
   if (found == places_.end()) return TW_ERR_NO_MATCH;
   out->resize(found->second.length);
@@ -203,14 +228,14 @@ Status FileStore::pause(const Deadline& deadline, int watch) {
 }
 
 Status FileStore::do_wait(const std::string& key, const Deadline& deadline, Bytes* out) {
-  Status status = do_get(key, out);
+  Status status = get_within(key, deadline, out);
   if (status != TW_ERR_NO_MATCH) return status;
   // The watch is added before the second poll, so that no write is missed. Without one (a limit, a network file system: it
   // sees only this machine's writes) polls are more frequent, or the poll's time-out covers it.
   const UniqueFd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   const bool watching = watch && inotify_add_watch(watch.get(), path_.c_str(), IN_MODIFY) >= 0;
   for (;;) {
-    status = do_get(key, out);
+    status = get_within(key, deadline, out);
     if (status != TW_ERR_NO_MATCH) return status;
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
     if (status = pause(deadline, watching ? watch.get() : -1); is_error(status)) return status;

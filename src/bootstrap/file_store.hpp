@@ -8,6 +8,8 @@
 
 namespace thalweg::impl {
 
+class FileLock;
+
 class FileStore final : public Store {
  public:
   static Status open(const std::string& path, const StoreOptions& options, std::unique_ptr<Store>* out);
@@ -28,7 +30,9 @@ class FileStore final : public Store {
   Status check_file();
   Status append(const std::string& key, const void* value, uint32_t length);
   Status read_new_records(uint64_t end);
-  Status refresh();
+  Status refresh(const Deadline& deadline);
+  Status get_within(const std::string& key, const Deadline& deadline, Bytes* out);
+  Status lock(FileLock& lock, int kind, const Deadline& deadline);
   Status read_at(uint64_t offset, void* out, size_t n);
   Status write_at(uint64_t offset, const void* bytes, size_t n);
   Status pause(const Deadline& deadline, int watch);

@@ -26,6 +26,8 @@ class Launcher {
   virtual ~Launcher() = default;
   /// An allgather, in the same order on all ranks.
   virtual Status exchange(const void* mine, size_t length, void* values) = 0;
+  /// Behind the last exchange: as of Store::finish.
+  virtual Status finish() { return TW_OK; }
   uint32_t rank = 0, size = 1;
   Bytes key;  // of the job, unless the program gives one; empty: the context finds it as usual
 };
@@ -48,6 +50,7 @@ class StoreLauncher final : public Launcher {
     key = std::move(job_key);
   }
   Status exchange(const void* mine, size_t length, void* values) override { return store_->exchange(mine, length, values); }
+  Status finish() override { return store_->finish(); }
 
  private:
   std::unique_ptr<Store> store_;

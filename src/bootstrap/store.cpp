@@ -53,8 +53,11 @@ Status Store::get(const std::string& key, Bytes* out) {
 
 Status Store::wait(const std::string& key, Bytes* out) {
   if (const Status status = check(key); is_error(status)) return status;
+  set_last_error({});
   const Status status = do_wait(key, Deadline(options_.timeout_ns), out);
   if (status != TW_ERR_TIMED_OUT) return status;
+  if (const std::string why = last_error(); !why.empty())
+    return fail(status, "waiting for \"%s\" in the store %s: %s", key.c_str(), address_.c_str(), why.c_str());
   return fail(status, "nobody put \"%s\" into the store %s within %.1f s; did the process that should have ended?", key.c_str(),
               address_.c_str(), double(options_.timeout_ns) * 1e-9);
 }

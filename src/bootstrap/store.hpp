@@ -46,6 +46,9 @@ class Store {
   /// Collective, in the same order on all ranks; values holds count * length bytes.
   Status exchange(const void* mine, size_t length, void* values);
   Status barrier();
+  /// Where this serves the others: waits until they have left, as one may be slow to read what it asked for; within the store's time,
+  /// whose end is no error. TW_ERR_CANCELED. Nobody new is served; one's own calls are over.
+  virtual Status finish() { return TW_OK; }
 
  protected:
   explicit Store(const StoreOptions& options) : options_(options) {}

@@ -362,16 +362,19 @@ StoreServer::~StoreServer() {
     (void)state_.release();  // its locks and thread are the parent's
     return;
   }
+  drain(s.options.linger_ns);
+  s.loop.stop();
+}
+
+bool StoreServer::drain(uint64_t ns) {
+  State& s = *state_;
   s.loop.call([&s] {
     for (const UniqueFd& listener : s.listeners) s.loop.remove(listener.get());
     s.listeners.clear();
     s.options.max_clients = 0;
   });
-  {
-    std::unique_lock lock(s.mutex);
-    s.changed.wait_for(lock, std::chrono::nanoseconds(s.options.linger_ns), [&s] { return s.empty; });
-  }
-  s.loop.stop();
+  std::unique_lock lock(s.mutex);
+  return s.changed.wait_for(lock, std::chrono::nanoseconds(ns), [&s] { return s.empty; });
 }
 
 uint16_t StoreServer::port() const { return state_->port; }

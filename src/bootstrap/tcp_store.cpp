@@ -128,6 +128,20 @@ TcpStore::~TcpStore() {
   idle_.clear();  // so that our own connections do not keep the server waiting
 }
 
+Status TcpStore::finish() {
+  if (server_ == nullptr) return TW_OK;
+  {
+    const std::lock_guard lock(mutex_);
+    idle_.clear();  // our own
+  }
+  constexpr uint64_t kTurn = 10 * kMillisecond;  // between two looks for an interrupt
+  const Deadline deadline(options_.timeout_ns);
+  while (!server_->drain(kTurn) && !deadline.passed()) {
+    if (const Status asked = interrupted(); is_error(asked)) return asked;
+  }
+  return TW_OK;
+}
+
 Status TcpStore::connect_once(const SocketAddress& address, const Deadline& deadline, Connection* out) {
   UniqueFd socket;
   Status status = start_connect(address, &socket);

@@ -17,6 +17,7 @@ class TcpStore final : public Store {
   static Status open(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out);
   static Status serve(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out);
   ~TcpStore() override;
+  Status finish() override;
 
  protected:
   Status do_put(const std::string& key, const void* value, size_t length) override;

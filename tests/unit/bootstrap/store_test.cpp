@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -416,6 +417,44 @@ TEST(FileStore, WriterKilledHalfWayLeavesNothing) {
   OpenStore open_to_all("file:" + path, options_of(0, 1));
   EXPECT_EQ(open_to_all.status, TW_ERR_PERMISSION);
   std::filesystem::remove_all(pattern);
+}
+
+/// Whoever may read the file may lock it, and keep that for as long as he likes.
+TEST(FileStore, ALockThatIsKeptEndsNoLaterThanTheTime) {
+  const std::string path = (std::filesystem::temp_directory_path() / ("thalweg_locked_" + std::to_string(getpid()))).string();
+  OpenStore store("file:" + path, options_of(0, 1, 300 * kMillisecond));
+  ASSERT_EQ(store.status, TW_OK) << last_error();
+  ASSERT_EQ(tw_store_put(store.store, "key", "value", 5), TW_OK) << last_error();
+  int ready[2], over[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(over), 0);
+  const pid_t keeper = fork();
+  ASSERT_GE(keeper, 0);
+  if (keeper == 0) {
+    alarm(30);
+    close(over[1]);
+    const int fd = open(path.c_str(), O_RDONLY);
+    char byte = flock(fd, LOCK_EX) == 0 ? 'y' : 'n';
+    (void)!write(ready[1], &byte, 1);
+    (void)!read(over[0], &byte, 1);
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(byte, 'y');
+  char value[8];
+  size_t length = sizeof value;
+  const uint64_t begin = monotonic_ns();
+  EXPECT_EQ(tw_store_wait(store.store, "key", value, &length), TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::string(last_error()).find("locked"), std::string::npos) << last_error();
+  EXPECT_EQ(tw_store_put(store.store, "key", "other", 5), TW_ERR_TIMED_OUT);
+  OpenStore late("file:" + path, options_of(0, 1, 300 * kMillisecond));
+  EXPECT_EQ(late.status, TW_ERR_TIMED_OUT);
+  EXPECT_LT(monotonic_ns() - begin, 20 * kSecond);
+  for (const int fd : {over[0], over[1], ready[0], ready[1]}) close(fd);
+  waitpid(keeper, nullptr, 0);
+  EXPECT_EQ(tw_store_wait(store.store, "key", value, &length), TW_OK) << last_error();
+  std::filesystem::remove(path);
 }
 
 TEST(Store, BadAddresses) {
