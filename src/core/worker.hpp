@@ -152,7 +152,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
   const uint64_t longest_nap = nap_ns != 0 ? nap_ns : multi ? kMillisecond : 100 * kMillisecond;
   const bool stored = nap_ns != 0;
   Waiting waiting;
-  unsigned idle = 0;
+  unsigned idle = 0, busy = 0;
   uint64_t deadline = kForever;
   bool timed = false;
   trace::LateSpan span(trace::What::wait);
@@ -166,13 +166,15 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
       cpu_pause();
     }
     if (done()) return TW_OK;
+    Waiting::Next next = Waiting::Next::look;
     if (progress(stored ? 1 : kPolls) != 0) {
       waiting.restart();
-      continue;
+      if ((++busy & 63) != 0) continue;  // a peer that does not stop sending keeps no wait from its end
+    } else {
+      span.begin();
+      next = waiting.idle();
+      if (waiting.spinning() && (++idle & 63) != 0) continue;
     }
-    span.begin();
-    const Waiting::Next next = waiting.idle();
-    if (waiting.spinning() && (++idle & 63) != 0) continue;
     const uint64_t now = monotonic_ns();
     if (!timed) {
       timed = true;
