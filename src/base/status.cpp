@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/told_status.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -104,6 +106,11 @@ Status fail_errno(int error, const char* what) {
   const char* system_text = strerror_r(error, buffer, sizeof buffer);
   if (code == TW_ERR_IO) return fail(code, "%s: %s", what, system_text);
   return fail(code, "%s: %s (%s)", what, system_text, status_text(code));
+}
+
+Status told_status(int32_t number) {
+  const bool sensible = number == TW_OK || (number < 0 && find(number) != nullptr);
+  return sensible ? Status{number} : Status{TW_ERR_PROTOCOL};
 }
 
 const char* status_name(Status s) {

@@ -117,11 +117,15 @@ Status resolve_planned(Collectives& all, Call& call, const tw_collective_options
 namespace {
 
 /// What it runs by: a schedule with its scratch memory, or, without one, memory that all ranks map. Under the lock, under which
-/// scratch memory goes back, too.
+/// scratch memory goes back, too. Of a call that has its number already, others wait for this rank's part: without scratch memory the
+/// group fails, as the next call would have another number than theirs.
 Status choose_way(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask* task) {
   if (Status s = all.schedules().find(call.what, options.algorithm, &task->schedule); is_error(s)) return s;
   if (task->schedule == nullptr) return TW_OK;
-  return all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
+  const Status taken = all.scratch().take(task->device, task->schedule->schedule().scratch, &task->bound.scratch);
+  if (!is_error(taken) || !task->number) return taken;
+  all.fail(taken, all.group().rank, std::string(call.name) + ": " + last_error());
+  return all.failure();
 }
 
 // ------------------------------------------------------------------------------------------------ running
@@ -174,15 +178,17 @@ Status run_directly(Collectives& all, const Call& call, const CollectiveTask& ta
 Status run_blocking(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task,
                     uint64_t limit_ns) {
   CollectiveRun* run = nullptr;
+  Status refused = TW_OK;
   {
     const Engine::Guard guard(all.engine());
     if (Status s = all.check(); is_error(s)) return s;  // a progress may have heard of a failure since
-    if (Status s = choose_way(all, call, options, &task); is_error(s)) return s;
-    if (task.schedule != nullptr) {
+    refused = choose_way(all, call, options, &task);
+    if (!is_error(refused) && task.schedule != nullptr) {
       run = &all.take_run();
       run->start(std::exchange(task, CollectiveTask{}), nullptr);
     }
   }
+  if (is_error(refused)) return all.failed() ? settle(all, refused) : refused;
   if (run == nullptr) return run_directly(all, call, task, limit_ns);
   all.group().worker.posted();
   return wait_for(all, *run, call.name, limit_ns);

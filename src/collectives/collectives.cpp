@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/printable.hpp"
+#include "base/told_status.hpp"
 #include "collectives/group_listener.hpp"
 #include "collectives/run.hpp"
 #include "groups/mailbox.hpp"
@@ -155,31 +156,40 @@ void Collectives::tell_others(Status status, uint32_t rank, const std::string& w
   for (uint32_t i = 0; i < group_.size; ++i) {
     tw_endpoint* endpoint = nullptr;
     if (i == group_.rank || is_error(group_.endpoint(i, &endpoint)) || endpoint == nullptr) continue;
-    if (i != rank && std::exchange(answers_[i], Answer::asked) == Answer::none) ++open_;
+    if (i != rank && answers_[i] == Answer::none) {
+      answers_[i] = Answer::asked;
+      ++open_;
+    }
     send_give_up(engine(), *endpoint->peer, give_up_tag(group_.id), message, telling_);
   }
 }
 
-void Collectives::heard(const tw_endpoint* from) {
-  if (from == nullptr) return;  // lost meanwhile
+uint32_t Collectives::heard(const tw_endpoint* from) {
+  if (from == nullptr) return kNoRank;
   const uint64_t sender = sender_of(*from);
   for (uint32_t i = 0; i < group_.size; ++i) {
     if (i == group_.rank || group_.peers->sender(group_.member(i)) != sender) continue;
     if (std::exchange(answers_[i], Answer::given) == Answer::asked) --open_;
+    return i;
   }
+  return kNoRank;
 }
 
-void Collectives::given_up(const GiveUp& message, size_t length, const tw_endpoint* from) {
-  heard(from);
-  if (is_error(failed_)) return;
-  if (length != sizeof message || message.rank >= group_.size || !is_error(message.status) ||
-      message.length > sizeof message.why) {
-    return fail(TW_ERR_PROTOCOL, kNoRank, "a rank gave up with a message that makes no sense");
+/// The sender is who its connection says. One whose endpoint is gone meanwhile is lost, as every wait for it finds.
+bool Collectives::given_up(GiveUp message, size_t length, const tw_endpoint* from) {
+  const uint32_t sender = heard(from);
+  if (sender == kNoRank) return false;
+  if (is_error(failed_)) return true;
+  const std::string named = "rank " + std::to_string(sender);
+  if (length != sizeof message || message.rank != sender || message.status >= TW_OK || message.length > sizeof message.why) {
+    fail(TW_ERR_PROTOCOL, sender, named + " gave up with a message that makes no sense");
+    return true;
   }
   std::string why = printable({message.why, message.length});
   // What a rank says of itself and of others is the same text on all ranks.
-  if (message.lost == message.rank) why = "rank " + std::to_string(message.rank) + " gave up: " + why;
-  fail(message.status, message.lost, why);
+  if (message.lost == sender) why = named + " gave up: " + why;
+  fail(told_status(message.status), message.lost < group_.size ? message.lost : kNoRank, why);
+  return true;
 }
 
 }  // namespace thalweg::impl

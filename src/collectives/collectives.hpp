@@ -75,10 +75,10 @@ class Collectives {
   /// waits for this rank's progress any more.
   bool settled() const { return *telling_ == 0 && open_ == 0; }
 
-  /// From a listener.
-  void given_up(const GiveUp& message, size_t length, const tw_endpoint* from);
-  /// Another rank has given up.
-  void heard(const tw_endpoint* from);
+  /// From a listener. False: it came from no rank of the group, and says nothing.
+  bool given_up(GiveUp message, size_t length, const tw_endpoint* from);
+  /// Another rank has given up: which. kNoRank: none of the group, or its endpoint is gone already.
+  uint32_t heard(const tw_endpoint* from);
 
  private:
   Status listen();

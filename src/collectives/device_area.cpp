@@ -34,9 +34,9 @@ struct AreaOffer {
   AreaCosts costs;
 };
 
-Status gather(tw_group& group, const AreaOffer& mine, std::vector<AreaOffer>* all) {
-  all->resize(group.size);
-  return exchange(group, &mine, sizeof mine, all->data());
+Status gather(ExchangeCall& call, const AreaOffer& mine, std::vector<AreaOffer>* all) {
+  all->resize(call.group.size);
+  return exchange(call, &mine, sizeof mine, all->data());
 }
 
 /// The first rank that cannot, with why.
@@ -135,6 +135,7 @@ void DeviceArea::end() {
 Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures,
                          std::shared_ptr<DeviceArea>* out, std::string* why_not) {
   const Occupied here(group);
+  const auto call = std::make_shared<ExchangeCall>(group, ExchangeKind::kernels);
   AreaOffer mine;
   std::vector<AreaOffer> all;
   bool well = false;
@@ -142,7 +143,7 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
   const auto meet = [&](Status so_far, const char* what) {
     const std::string why = is_error(so_far) ? last_error() : "";
     mine.status = so_far;
-    if (Status s = gather(group, mine, &all); is_error(s)) return s;
+    if (Status s = gather(*call, mine, &all); is_error(s)) return s;
     well = all_can(all, what, why_not);
     if (!well && !why.empty()) *why_not += " (" + why + ")";
     return Status{TW_OK};
@@ -157,10 +158,10 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
   if (Status s = meet(able, " calls on a queue of the host, or is one of more than 64"); is_error(s) || !well) return s;
   auto area = std::make_shared<DeviceArea>(group, by, std::move(order));
   area->shares_device_ = share_devices(all);
-  const Status made = area->make(blocks_of(all));
+  const Status made = area->make(call, blocks_of(all));
   if (Status s = meet(made, "'s device does not reach the memory of all others"); is_error(s) || !well) return s;
   if (std::ranges::all_of(all, [](const AreaOffer& one) { return one.measures == 1; })) {
-    const Status measured = area->measure(&mine.costs);
+    const Status measured = area->measure(*call, &mine.costs);
     if (Status s = meet(measured, " could not measure how long kernels take"); is_error(s) || !well) return s;
     area->costs_ = slowest(all);
   }
@@ -169,7 +170,7 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
 }
 
 /// A window fails on all ranks, or on none.
-Status DeviceArea::make(uint32_t blocks) {
+Status DeviceArea::make(const std::shared_ptr<ExchangeCall>& call, uint32_t blocks) {
   blocks_ = blocks;
   piece_ = std::bit_floor(kSlotsOfBlock / (4 * size_));
   const Status allocated = allocate();  // without memory, the window is refused, and the others are told
@@ -177,7 +178,7 @@ Status DeviceArea::make(uint32_t blocks) {
   tw_window* window = nullptr;
   tw_window_options options = TW_WINDOW_OPTIONS_INIT;
   options.timeout_ns = group_->timeout_ns;
-  if (Status s = tw_group_window(group_, memory_, &options, &window); is_error(s))
+  if (Status s = make_window(call, memory_, &options, &window); is_error(s))
     return is_error(allocated) ? impl::fail(allocated, "%s", why.c_str()) : s;
   window_.reset(window);
   return window_->bind(executor_.name().c_str(), &view_);
@@ -231,7 +232,7 @@ Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_pla
 
 /// What this rank measures by, and the first that failed.
 struct DeviceArea::Measuring {
-  explicit Measuring(Executor& by) : executor(by) {}
+  Measuring(ExchangeCall& call, Executor& by) : call(call), executor(by) {}
   ~Measuring() {
     if (room != 0) executor.own().free(room, kRoom);
   }
@@ -250,6 +251,7 @@ struct DeviceArea::Measuring {
     take(plan.release());
   }
   static constexpr uint64_t kRoom = 2 * kMore;
+  ExchangeCall& call;
   Executor& executor;
   Proxy* proxy = nullptr;
   std::unique_ptr<tw_queue> queue;
@@ -295,7 +297,7 @@ Status DeviceArea::measure(AreaLine line, size_t length, Measuring& on, AreaCost
   }
   const double before = length == 0 ? 0 : ns[-1], ready = on.well() ? before : -1;
   std::vector<double> others(size_);
-  const Status met = exchange(*group_, &ready, sizeof ready, others.data());
+  const Status met = exchange(on.call, &ready, sizeof ready, others.data());
   const bool go = !is_error(met) && std::ranges::none_of(others, [](double one) { return one < 0; });
   const bool slow = go && length == 2 && *std::ranges::max_element(others) > kSlow;
   if (go && !slow) on.take(time_plan(*plan, *on.queue, bytes > kMany ? kLongRuns : kRuns, ns));
@@ -304,8 +306,8 @@ Status DeviceArea::measure(AreaLine line, size_t length, Measuring& on, AreaCost
 }
 
 /// By runs of this rank and all others at once; a rank that fails in one lets the others wait for as long as a run may.
-Status DeviceArea::measure(AreaCosts* out) {
-  Measuring on(executor_);
+Status DeviceArea::measure(ExchangeCall& call, AreaCosts* out) {
+  Measuring on(call, executor_);
   on.take(open(&on));
   bool go = true;
   for (size_t line = 0; line < kAreaLines && go; ++line) {

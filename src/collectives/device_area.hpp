@@ -21,6 +21,8 @@ struct tw_queue;
 
 namespace thalweg::impl {
 
+class ExchangeCall;
+
 /// What of kernels is measured: LL, Simple, and in windows.
 enum class AreaLine : uint8_t {
   ll,          // an allreduce
@@ -95,10 +97,10 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
 
  private:
   void set_areas(device::Exchange* what) const;
-  Status make(uint32_t blocks);
+  Status make(const std::shared_ptr<ExchangeCall>& call, uint32_t blocks);
   Status allocate();
   /// How long runs take here. All ranks take part in all of it, whatever fails on one of them.
-  Status measure(AreaCosts* out);
+  Status measure(ExchangeCall& call, AreaCosts* out);
   struct Measuring;
   /// Bytes of each length; 0: it is not measured.
   uint64_t length_of(AreaLine line, size_t length) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/told_status.hpp"
 #include "collectives/call.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/planned.hpp"
@@ -224,6 +225,7 @@ Status register_window(tw_queue& queue, tw_window& window) {
   Collectives* collectives = nullptr;
   if (Status s = enter(group, &collectives); is_error(s)) return s;
   const std::lock_guard turn(collectives->enqueue_order(), std::adopt_lock);
+  ExchangeCall call(group, ExchangeKind::registration);
   if (Status s = find_device(queue, *collectives, "tw_window_register_on"); is_error(s)) return s;
   const std::shared_ptr<DeviceArea>& area = collectives->device();
   if (area == nullptr)
@@ -241,11 +243,11 @@ Status register_window(tw_queue& queue, tw_window& window) {
   const std::string why = is_error(mine) ? last_error() : "";
   const int32_t told = mine;
   std::vector<int32_t> all(group.size);
-  if (Status s = exchange(group, &told, sizeof told, all.data()); is_error(s)) return s;
+  if (Status s = exchange(call, &told, sizeof told, all.data()); is_error(s)) return s;
   if (is_error(mine)) return fail(mine, "%s", why.c_str());
   for (uint32_t i = 0; i < group.size; ++i) {
-    if (all[i] != TW_OK)
-      return fail(static_cast<Status>(all[i]), "rank %u cannot register the window: its own error text says why", i);
+    if (const Status other = told_status(all[i]); other != TW_OK)
+      return fail(other, "rank %u cannot register the window: its own error text says why", i);
   }
   const Engine::Guard guard(*group.worker.engine);
   group.windows.add(window);

@@ -13,6 +13,7 @@
 #include "collectives/called_text.hpp"
 #include "collectives/collectives.hpp"
 #include "core/c_checks.hpp"
+#include "groups/parts.hpp"
 #include "transports/shm/single_copy.hpp"
 
 namespace thalweg::impl {
@@ -29,10 +30,22 @@ constexpr uint32_t kProgressEvery = 16;         // collectives that never wait p
 
 }  // namespace
 
+/// A worker of one thread spares the locked instruction.
+bool DirectArea::enter() {
+  if (worker_.multi) return !busy_.exchange(true, std::memory_order_acquire);
+  if (busy_.load(std::memory_order_relaxed)) return false;
+  busy_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
 Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
-  if (worker_.multi && busy_.exchange(true, std::memory_order_acquire))
-    return impl::fail(TW_ERR_BUSY, "%s: another thread is in a blocking collective of this group", name);
+  if (!enter())
+    return impl::fail(TW_ERR_BUSY,
+                      "%s: a blocking collective of this group is under way here: in another thread, or it has called the "
+                      "function that calls this one",
+                      name);
   called_ = called;
+  goes_on_by_ = false;
   name_ = name;
   limit_ns_ = limit_ns;
   deadline_ = 0;
@@ -43,7 +56,12 @@ Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
 void DirectArea::end() {
   prefetch_to_store(&mine_->lines[(published_ + 1) % kLines]);
   worker_.progressed();
-  if (worker_.multi) busy_.store(false, std::memory_order_release);
+  busy_.store(false, std::memory_order_release);
+}
+
+void DirectArea::go_on_by(uint64_t value) {
+  called_ = mixed(called_, value);
+  goes_on_by_ = true;
 }
 
 Status DirectArea::await_all(uint64_t step) {
@@ -98,6 +116,12 @@ Status DirectArea::arrived(uint32_t rank, uint64_t step, bool later) {
   const uint64_t here = called_at_[step % kLines];
   if (called == here) [[likely]]
     return TW_OK;
+  if (goes_on_by_)
+    return fail(
+        TW_ERR_PROTOCOL, kNoRank,
+        std::string(name_) + ": rank " + std::to_string(rank) +
+            " goes on by other lengths or ways than this rank, although all have read the same: a rank has changed what "
+            "it had published");
   return fail(TW_ERR_INVALID, rank,
               "rank " + std::to_string(rank) + ": it called " + called_text(called) + ", and this rank " + called_text(here) +
                   ": all ranks call the same in the same order");

@@ -54,11 +54,16 @@ class DirectArea {
   /// TW_OK, and null: not all ranks can; *why_not tells.
   static Status agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not);
 
-  /// A collective begins: what all are to have called, and how long it may wait. TW_ERR_BUSY: another thread is in one.
+  /// A collective begins: what all are to have called, and how long it may wait. TW_ERR_BUSY: another thread is in one, or this one
+  /// is, in a function that the collective calls.
   Status begin(uint64_t called, const char* name, uint64_t limit_ns);
   void end();
   /// The group has failed: waits end. Any thread.
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
+
+  /// What this rank has read in parts of all ranks and goes on by: ranks that went on by something else are found out, as what they
+  /// publish from now on says so.
+  void go_on_by(uint64_t value);
 
   /// The next step's part may be written.
   Status reserve(Room room) {
@@ -103,7 +108,7 @@ class DirectArea {
  private:
   struct alignas(128) Line {
     std::atomic<uint64_t> step;
-    uint64_t called;  // CalledThing
+    uint64_t called;  // CalledThing, changed by what the collective goes on by
     std::byte payload[kInline];
   };
   static_assert(sizeof(Line) == 128);
@@ -130,6 +135,7 @@ class DirectArea {
   Status await_new(uint32_t rank, uint64_t step, bool later);
   Status await_long(uint32_t rank, uint64_t step, bool later);
   Status arrived(uint32_t rank, uint64_t step, bool later);
+  bool enter();
   /// Nothing came for a while.
   Status look_after(uint32_t rank, uint64_t step);
   std::string missing(uint64_t step, uint32_t* rank) const;
@@ -142,6 +148,7 @@ class DirectArea {
   Segment* mine_ = nullptr;
   uint64_t published_ = 0, passed_ = 0;           // by this rank; by all, or more
   uint64_t called_ = 0, called_at_[kLines] = {};  // of this collective; of the last steps
+  bool goes_on_by_ = false;                       // `called_` is changed
   const char* name_ = "";
   uint64_t limit_ns_ = 0, deadline_ = 0;  // 0: the clock was not read yet
   uint32_t calls_ = 0;

@@ -177,6 +177,7 @@ Status DirectRun::alltoall_by_reading(bool* done) {
   };
   if (Status s = steps(1, kAll, Room::small, fill, drain); is_error(s)) return s;
   *done = all == 1;
+  area_.go_on_by(*done ? 1 : 0);
   if (!*done) return TW_OK;
   for (uint32_t i = 1; i < what_.size; ++i) {
     const uint32_t rank = (what_.rank + i) % what_.size;  // not all from the same one

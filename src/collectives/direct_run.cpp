@@ -90,6 +90,7 @@ Status DirectRun::agree_on_most(uint64_t own, uint64_t* most, std::array<uint64_
     return Status{TW_OK};
   };
   if (Status s = steps(1, kAll, Room::line, fill, drain); is_error(s)) return s;
+  area_.go_on_by(*most);
   if (*most <= UINT64_MAX / 2 / what_.size) return TW_OK;
   const auto rank = static_cast<uint32_t>(std::ranges::find(*all, *most) - all->begin());
   return area_.fail(TW_ERR_PROTOCOL, rank, "rank " + std::to_string(rank) + ": it published a length that no buffer has");

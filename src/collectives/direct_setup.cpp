@@ -52,10 +52,11 @@ Status give_up(Collectives& owner, Status status, uint32_t rank) {
 
 /// Everyone's.
 template <class Message>
-Status gather(Collectives& owner, const Deadline& deadline, const Message& mine, std::vector<Message>* all) {
+Status gather(Collectives& owner, ExchangeCall& call, const Deadline& deadline, const Message& mine,
+              std::vector<Message>* all) {
   all->resize(owner.group().size);
   ExchangeEnd end{deadline.left_ns(), [&] { return failure_of(owner); }};
-  const Status status = exchange(owner.group(), &mine, sizeof mine, all->data(), end);
+  const Status status = exchange(call, &mine, sizeof mine, all->data(), end);
   return is_error(status) ? give_up(owner, status, end.rank) : Status{TW_OK};
 }
 
@@ -127,6 +128,7 @@ bool DirectArea::can_read(uint32_t rank) {
 
 Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<DirectArea>* out, std::string* why_not) {
   tw_group& group = owner.group();
+  ExchangeCall call(group, ExchangeKind::shared_memory);
   const Deadline deadline(limit_ns);
   auto area = std::make_unique<DirectArea>(owner);
   AreaOffer offer;
@@ -135,7 +137,7 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
   offer.key_length = static_cast<uint32_t>(key_length);
   offer.cores = static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_ONLN));
   std::vector<AreaOffer> offers;
-  if (Status s = gather(owner, deadline, offer, &offers); is_error(s)) return s;
+  if (Status s = gather(owner, call, deadline, offer, &offers); is_error(s)) return s;
   if (!all_can(offers, why_not)) return TW_OK;
   area->crowded_ = std::ranges::any_of(offers, [&](const AreaOffer& one) { return one.cores < group.size; });
   AreaOutcome outcome;
@@ -148,7 +150,7 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
     if (outcome.status == TW_ERR_CANCELED) return give_up(owner, outcome.status, group.rank);
   }
   std::vector<AreaOutcome> outcomes;
-  if (Status s = gather(owner, deadline, outcome, &outcomes); is_error(s)) return s;
+  if (Status s = gather(owner, call, deadline, outcome, &outcomes); is_error(s)) return s;
   area->all_readable_ = std::ranges::all_of(outcomes, [](const AreaOutcome& one) { return one.reads == 1; });
   if (all_can(outcomes, why_not)) *out = std::move(area);
   return TW_OK;

@@ -50,7 +50,7 @@ void GroupListener::on_end(void* arg, tw_request, Status status, const tw_recv_i
   if (self->owner_ == nullptr) return delete self;
   // One that is too long is a failure, too. Once the group has failed, those that come next go to the listener that drops.
   if (!self->drops_ && (!is_error(status) || status == TW_ERR_TRUNCATED))
-    self->owner_->given_up(self->message_, info->length, info->endpoint);
+    if (!self->owner_->given_up(self->message_, info->length, info->endpoint)) self->post();
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/platform/process.hpp"
+#include "base/told_status.hpp"
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
 #include "groups/given_peers.hpp"
@@ -15,7 +16,7 @@ using namespace thalweg::impl;
 namespace {
 
 constexpr tw_group_options kGroupDefaults = TW_GROUP_OPTIONS_INIT;
-constexpr uint64_t kMagic = 0x7468616c67727032;  // of this form of the exchange
+constexpr uint64_t kMagic = 0x7468616c67727033;  // of this form of the exchange
 
 /// What each rank gives. The group's id is rank 0's.
 struct Contribution {
@@ -46,9 +47,8 @@ Status check_contributions(const std::vector<Contribution>& all) {
     if (one.magic != kMagic)
       return fail(TW_ERR_INVALID, "the exchange gave something else than what rank %u sent: create groups in the same order",
                   i);
-    if (one.status != TW_OK)
-      return fail(one.status, "rank %u cannot take part in the group (%s): its own error text says why", i,
-                  tw_status_name(one.status));
+    if (const Status told = told_status(one.status); told != TW_OK)
+      return fail(told, "rank %u cannot take part in the group (%s): its own error text says why", i, tw_status_name(told));
     if (one.size != size || one.rank != i)
       return fail(TW_ERR_INVALID, "in place %u the exchange gave rank %u of %u, instead of rank %u of %u", i, one.rank,
                   one.size, i, size);
@@ -66,7 +66,7 @@ Status exchange_ids(Status so_far, tw_exchange exchange, void* arg, tw_group& gr
   if (is_error(status)) return status;
   if (status > TW_OK) return fail(TW_ERR_INVALID, "the exchange of the group returned %d instead of a status", status);
   if (Status s = check_contributions(all); is_error(s)) return s;
-  group.id = all[0].id;
+  group.set_id(all[0].id);
   group.take_places(all);
   return TW_OK;
 }

@@ -7,7 +7,6 @@
 #include "groups/c_checks.hpp"
 #include "groups/exchange.hpp"
 #include "groups/parts.hpp"
-#include "plans/window.hpp"
 
 using namespace thalweg::impl;
 
@@ -41,15 +40,19 @@ tw_status tw_group_duplicate(tw_group* group, tw_group** duplicate) {
 }
 
 tw_status tw_group_split(tw_group* group, uint32_t color, uint32_t key, tw_group** part) {
-  return make_by(group, part, [&](auto* made) { return split(*group, color, key, color == TW_UNDEFINED, made); });
+  return make_by(group, part, [&](auto* made) {
+    ExchangeCall call(*group, ExchangeKind::split);
+    return split(call, color, key, color == TW_UNDEFINED, made);
+  });
 }
 
 tw_status tw_group_split_by(tw_group* group, uint32_t what, uint32_t key, tw_group** part) {
   if (what > TW_SPLIT_DEVICES) return fail(TW_ERR_INVALID, "a split by %u, not one of TW_SPLIT_*", what);
   return make_by(group, part, [&](auto* made) {
     uint64_t color = 0;
-    const Status status = color_by(*group, what, &color);
-    return is_error(status) ? status : split(*group, color, key, false, made);
+    ExchangeCall call(*group, ExchangeKind::split_by);
+    const Status status = color_by(call, what, &color);
+    return is_error(status) ? status : split(call, color, key, false, made);
   });
 }
 
@@ -77,7 +80,8 @@ tw_status tw_group_exchange(void* arg, const void* mine, size_t length, void* va
   if (length != 0 && (mine == nullptr || values == nullptr)) return fail(TW_ERR_INVALID, "mine and values may not be NULL");
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
-  return exchange(*group, mine, length, values);
+  ExchangeCall call(*group, ExchangeKind::values);
+  return exchange(call, mine, length, values);
 }
 
 tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_options* options, tw_window** window) {
@@ -86,15 +90,7 @@ tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_op
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Occupied here(*group);
-  std::vector<tw_endpoint*> endpoints(group->size);
-  for (uint32_t i = 0; i < group->size; ++i) {
-    // One that is lost makes the creation fail on all ranks, with its number.
-    if (i != group->rank) (void)group->endpoint(i, &endpoints[i]);
-  }
-  const Status made = tw_window_create(&group->worker, endpoints.data(), group->size, group->rank, memory, tw_group_exchange,
-                                       group, options, window);
-  if (!is_error(made)) (*window)->group = group;
-  return made;
+  return make_window(std::make_shared<ExchangeCall>(*group, ExchangeKind::window), memory, options, window);
 }
 
 }  // extern "C"

@@ -14,23 +14,29 @@
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "groups/mailbox.hpp"
+#include "plans/window.hpp"
 
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kRounds = 64;  // at most, of one exchange: steps are numbered across exchanges
 constexpr size_t kMostValues = 16u << 20;
 
 /// One exchange at one rank.
 class Exchange {
  public:
-  Exchange(tw_group& group, size_t length, ExchangeEnd& end)
-      : group_(group), end_(end), step_(group.exchanges++ * kRounds), length_(length), values_(size_t{group.size} * length) {}
+  Exchange(ExchangeCall& call, size_t length, ExchangeEnd& end)
+      : group_(call.group),
+        end_(end),
+        kind_(static_cast<uint32_t>(call.kind)),
+        step_(call.next_step()),
+        length_(length),
+        values_(size_t{group_.size} * length) {}
   Status run(const void* mine, void* values);
 
  private:
   void give(uint32_t round, uint32_t distance, uint32_t count);
   Status get(uint32_t round, uint32_t distance, uint32_t count);
+  void take(Letter& letter, uint32_t from, uint32_t distance, uint32_t count);
   /// Waits for the letter or the loss of its sender.
   Status await(uint32_t from, uint64_t step, Letter* letter);
   /// The first failure is the one that counts.
@@ -38,6 +44,7 @@ class Exchange {
 
   tw_group& group_;
   ExchangeEnd& end_;
+  const uint32_t kind_;
   const uint64_t step_;
   const size_t length_;
   const Deadline deadline_{end_.limit_ns};
@@ -49,6 +56,32 @@ class Exchange {
   std::string why_;
 };
 
+/// What a rank that gives up in an exchange may tell: not that it was interrupted, which is nobody else's affair.
+bool may_be_told(Status status) {
+  return status == TW_ERR_PEER_LOST || status == TW_ERR_TIMED_OUT || status == TW_ERR_LIMIT || status == TW_ERR_INVALID ||
+         status == TW_ERR_PROTOCOL;
+}
+
+const char* kind_text(uint32_t kind) {
+  switch (static_cast<ExchangeKind>(kind)) {
+    case ExchangeKind::values:
+      return "tw_group_exchange";
+    case ExchangeKind::split:
+      return "tw_group_split";
+    case ExchangeKind::split_by:
+      return "tw_group_split_by";
+    case ExchangeKind::window:
+      return "tw_group_window, or the end of its window";
+    case ExchangeKind::shared_memory:
+      return "a group's first blocking collective";
+    case ExchangeKind::kernels:
+      return "a group's first collective on a queue";
+    case ExchangeKind::registration:
+      return "tw_window_register_on";
+  }
+  return "something unknown";
+}
+
 void Exchange::record(Status status, uint32_t rank, const char* text) {
   if (is_error(failed_)) return;
   failed_ = status;
@@ -58,7 +91,7 @@ void Exchange::record(Status status, uint32_t rank, const char* text) {
 
 void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
   const uint32_t to = (group_.rank + group_.size - distance) % group_.size;
-  Letter letter{failed_, failed_rank_, {}};
+  Letter letter{failed_, failed_rank_, kind_, {}};
   if (!is_error(failed_)) letter.bytes.assign(values_.begin(), values_.begin() + static_cast<ptrdiff_t>(count * length_));
   tw_endpoint* endpoint = nullptr;
   Status status = group_.endpoint(to, &endpoint);
@@ -105,15 +138,26 @@ Status Exchange::get(uint32_t round, uint32_t distance, uint32_t count) {
     record(status, from, "it has not come, or waits for another one");
   } else if (is_error(status)) {
     record(status == TW_ERR_LIMIT ? status : Status{TW_ERR_PEER_LOST}, from, last_error());
-  } else if (is_error(letter.status)) {
-    record(letter.status, std::min(letter.rank, group_.size - 1), "another rank has told so");
+  } else {
+    take(letter, from, distance, count);
+  }
+  return TW_OK;
+}
+
+void Exchange::take(Letter& letter, uint32_t from, uint32_t distance, uint32_t count) {
+  constexpr const char* kSame = ": all ranks call the same functions of a group in the same order";
+  if (letter.kind != kind_) {
+    const std::string calls = std::string("it is in ") + kind_text(letter.kind) + ", and this rank in " + kind_text(kind_);
+    record(TW_ERR_INVALID, from, (calls + kSame).c_str());
+  } else if (letter.status != TW_OK && (!may_be_told(letter.status) || letter.rank >= group_.size)) {
+    record(TW_ERR_PROTOCOL, from, "it tells of a failure that makes no sense");
+  } else if (letter.status != TW_OK) {
+    record(letter.status, letter.rank, "another rank has told so");
   } else if (letter.bytes.size() != count * length_) {
-    record(TW_ERR_INVALID, from,
-           "it gives values of another length: all ranks call the same functions of a group in the same order");
+    record(TW_ERR_INVALID, from, (std::string("it gives values of another length") + kSame).c_str());
   } else if (!letter.bytes.empty() && !is_error(failed_)) {
     std::memcpy(values_.data() + distance * length_, letter.bytes.data(), letter.bytes.size());
   }
-  return TW_OK;
 }
 
 Status Exchange::run(const void* mine, void* values) {
@@ -136,16 +180,36 @@ Status Exchange::run(const void* mine, void* values) {
 
 }  // namespace
 
-Status exchange(tw_group& group, const void* mine, size_t length, void* values) {
-  ExchangeEnd end{group.timeout_ns, {}};
-  return exchange(group, mine, length, values, end);
+Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values) {
+  ExchangeEnd end{call.group.timeout_ns, {}};
+  return exchange(call, mine, length, values, end);
 }
 
-Status exchange(tw_group& group, const void* mine, size_t length, void* values, ExchangeEnd& end) {
-  if (length > kMostValues / group.size)
-    return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
-  const Occupied here(group);
-  return Exchange(group, length, end).run(mine, values);
+Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values, ExchangeEnd& end) {
+  if (length > kMostValues / call.group.size)
+    return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, call.group.size);
+  const Occupied here(call.group);
+  return Exchange(call, length, end).run(mine, values);
+}
+
+/// Its creation's exchanges and its end's are of one call, so that ranks on which windows end in another order, or not at all, take
+/// nothing of each other's.
+Status make_window(std::shared_ptr<ExchangeCall> call, tw_memory* memory, const tw_window_options* options, tw_window** out) {
+  tw_group& group = call->group;
+  std::vector<tw_endpoint*> endpoints(group.size);
+  for (uint32_t i = 0; i < group.size; ++i) {
+    // One that is lost makes the creation fail on all ranks, with its number.
+    if (i != group.rank) (void)group.endpoint(i, &endpoints[i]);
+  }
+  const auto by_call = [](void* arg, const void* mine, size_t length, void* values) {
+    return exchange(*static_cast<ExchangeCall*>(arg), mine, length, values);
+  };
+  const Status made =
+      tw_window_create(&group.worker, endpoints.data(), group.size, group.rank, memory, by_call, call.get(), options, out);
+  if (made != TW_OK) return made;
+  (*out)->group = &group;
+  (*out)->exchanges = std::move(call);
+  return TW_OK;
 }
 
 }  // namespace thalweg::impl

@@ -3,15 +3,38 @@
 // endpoints, beside the messages of users.
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "groups/group.hpp"
 
 namespace thalweg::impl {
 
+/// The call that exchanges; it goes with every letter.
+enum class ExchangeKind : uint32_t { values = 1, split, split_by, window, shared_memory, kernels, registration };
+
+/// One call of all ranks, which exchanges once or more often. It is numbered where the call begins, before anything that may end it on
+/// one rank alone: ranks of which it ends early, and others not, are in step again in the next call.
+class ExchangeCall {
+ public:
+  ExchangeCall(tw_group& group, ExchangeKind kind) : group(group), kind(kind), number_(group.exchanges++) {}
+  ExchangeCall(const ExchangeCall&) = delete;
+  ExchangeCall& operator=(const ExchangeCall&) = delete;
+  /// The first step of its next exchange.
+  uint64_t next_step() { return (number_ * kMost + index_++ % kMost) * kRounds; }
+
+  tw_group& group;
+  const ExchangeKind kind;
+
+ private:
+  static constexpr uint64_t kMost = 1024, kRounds = 64;  // exchanges of a call; rounds of one, at most
+  const uint64_t number_;
+  uint64_t index_ = 0;
+};
+
 /// An allgather: values[i * length] becomes rank i's `mine`. All ranks call it in the same order; it progresses the worker.
 /// When a rank is lost, every other one that waits for its value, directly or not, gets TW_ERR_PEER_LOST with the rank.
 /// TW_ERR_TIMED_OUT names a rank that has not come, or waits for another; TW_ERR_LIMIT one that is too far ahead (mailbox.hpp).
-Status exchange(tw_group& group, const void* mine, size_t length, void* values);
+Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values);
 
 /// What else ends an exchange, of a caller that then tells all ranks so.
 struct ExchangeEnd {
@@ -19,6 +42,9 @@ struct ExchangeEnd {
   std::function<Status()> failure;  // asked while it waits, under no lock: an error ends it at once
   uint32_t rank = UINT32_MAX;       // out: whose fault an error is, if that is known
 };
-Status exchange(tw_group& group, const void* mine, size_t length, void* values, ExchangeEnd& end);
+Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values, ExchangeEnd& end);
+
+/// A window of the group, in the call's next exchanges; *out has it to its end, which may be one more.
+Status make_window(std::shared_ptr<ExchangeCall> call, tw_memory* memory, const tw_window_options* options, tw_window** out);
 
 }  // namespace thalweg::impl

@@ -41,6 +41,11 @@ tw_group::tw_group(tw_worker& worker, uint32_t rank, uint32_t size, uint64_t tim
   worker.context.registry->release_left();
 }
 
+void tw_group::set_id(uint64_t to) {
+  id = to;
+  Mailbox::of(worker).expect(worker, id);
+}
+
 tw_group::~tw_group() {
   if (id != 0) Mailbox::of(worker).forget(worker, id);
   worker.context.registry->release_left();

@@ -77,6 +77,8 @@ struct tw_group {
   }
   /// Ranks i and j are of one host if i / this == j / this; 0: not so.
   uint32_t ranks_per_host() const;
+  /// Before other ranks know that the group exists here: from now on its letters are kept.
+  void set_id(uint64_t to);
   /// Rank here -> rank in `peers`.
   uint32_t member(uint32_t of) const { return members.empty() ? of : members[of]; }
 
@@ -89,7 +91,7 @@ struct tw_group {
   uint64_t id = 0;         // the same on all ranks, different from that of every other group with any of them
   uint64_t started = 0;    // collectives so far: all ranks start the same in the same order
   uint64_t running = 0;    // calls and collectives that are not over: under the engine's lock (Occupied)
-  uint64_t exchanges = 0;  // so far: in the same order, too
+  uint64_t exchanges = 0;  // calls that exchange, so far: in the same order, too
   uint64_t made = 0;       // calls that make groups of this one, so far: in the same order; ids and steps derive from it
   std::shared_ptr<thalweg::impl::Collectives> collectives;  // made by the first one; ends before `peers`
   thalweg::impl::WindowList windows;                        // that its collectives on queues use

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/platform/process.hpp"
+#include "base/told_status.hpp"
 #include "bootstrap/launcher.hpp"
 #include "core/c_checks.hpp"
 #include "groups/addressed_peers.hpp"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr tw_init_options kInitDefaults = TW_INIT_OPTIONS_INIT;
 constexpr tw_context_options kContextDefaults = TW_CONTEXT_OPTIONS_INIT;
-constexpr uint64_t kMagic = 0x7468616c77726c32;  // of this form of the exchange
+constexpr uint64_t kMagic = 0x7468616c77726c33;  // of this form of the exchange
 
 /// What each rank gives, also one that cannot take part. The world's id is rank 0's.
 struct Contribution {
@@ -69,9 +70,8 @@ Status check_contributions(const std::vector<Contribution>& all) {
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].magic != kMagic || all[i].length > kAddressMax)
       return fail(TW_ERR_VERSION, "rank %zu gives no address that this library reads: use one release in all processes", i);
-    if (is_error(all[i].status))
-      return fail(all[i].status, "rank %zu cannot take part in the world (%s): its own error text says why", i,
-                  tw_status_name(all[i].status));
+    if (const Status told = told_status(all[i].status); told != TW_OK)
+      return fail(told, "rank %zu cannot take part in the world (%s): its own error text says why", i, tw_status_name(told));
   }
   return TW_OK;
 }
@@ -88,7 +88,8 @@ Status init(const tw_init_options& options, tw_group** out) {
   mine_is = contribute(mine_is, world->worker, &mine);
   const std::string own_text = is_error(mine_is) ? last_error() : "";
   std::vector<Contribution> all(launcher->size);
-  const Status exchanged = launcher->exchange(&mine, sizeof mine, all.data());
+  Status exchanged = launcher->exchange(&mine, sizeof mine, all.data());
+  if (!is_error(exchanged)) exchanged = launcher->finish();
   if (is_error(mine_is)) return fail(mine_is, "%s", own_text.c_str());
   if (is_error(exchanged)) return exchanged;
   if (Status s = check_contributions(all); is_error(s)) return s;
@@ -96,7 +97,7 @@ Status init(const tw_init_options& options, tw_group** out) {
   for (const Contribution& one : all) addresses.emplace_back(reinterpret_cast<const char*>(one.address), one.length);
   auto group = std::make_unique<tw_group>(*world->worker, launcher->rank, launcher->size, timeout_ns);
   if (Status s = AddressedPeers::make(*world->worker, std::move(addresses), timeout_ns, &group->peers); is_error(s)) return s;
-  group->id = all[0].id;
+  group->set_id(all[0].id);
   group->take_places(all);
   tw_context& owner = group->worker.context;
   owner.rank.store(launcher->rank, std::memory_order_relaxed);

@@ -18,8 +18,9 @@ struct LetterPiece {
   int32_t status;
   uint32_t rank;
   uint32_t at, total;  // bytes
+  uint32_t kind, reserved;
 };
-static_assert(sizeof(LetterPiece) == 32);
+static_assert(sizeof(LetterPiece) == 40);
 
 namespace {
 
@@ -55,7 +56,7 @@ Status Mailbox::send(tw_endpoint& to, uint64_t group, uint64_t step, const Lette
   {
     const Engine::Guard guard(*to.worker->engine);
     if (is_error(to.peer->state)) return fail(to.peer->state, "%s", to.peer->why.c_str());
-    LetterPiece head{group, step, letter.status, letter.rank, 0, static_cast<uint32_t>(letter.bytes.size())};
+    LetterPiece head{group, step, letter.status, letter.rank, 0, static_cast<uint32_t>(letter.bytes.size()), letter.kind, 0};
     do {
       const size_t length = std::min(kPiece, letter.bytes.size() - head.at);
       if (Status s = send_piece(to, head, letter.bytes.data() + head.at, length); is_error(s)) return s;
@@ -78,25 +79,63 @@ void Mailbox::deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, ui
 }
 
 /// Of the piece's letter, which may begin with it. Null: there is none, for which there is no room.
-Mailbox::Kept* Mailbox::find(const LetterPiece& piece, uint64_t from) {
+Mailbox::Kept* Mailbox::find(const LetterPiece& piece, tw_endpoint& endpoint) {
+  const uint64_t from = sender_of(endpoint);
   const Key key{piece.group, piece.step, from};
   if (const auto at = kept_.find(key); at != kept_.end()) return &at->second;
   if (piece.at != 0) return nullptr;
-  const uint64_t bytes = piece.total + kOverhead;
   Sender& sender = senders_[from];
+  watch(endpoint, sender);
   if (sender.has_ended(piece.group)) return nullptr;
-  if (sender.bytes + bytes > (total_ + bytes <= kMost ? kMostOfOne : kAlways)) {
+  if (!has_room(sender, piece)) {
     end(from, piece.group);
     return nullptr;
   }
+  const uint64_t bytes = piece.total + kOverhead;
   Kept kept;
-  kept.letter.status = std::min(piece.status, 0);
+  kept.letter.status = piece.status;
   kept.letter.rank = piece.rank;
+  kept.letter.kind = piece.kind;
   kept.letter.bytes.resize(piece.total);
   Kept& made = kept_.emplace(key, std::move(kept)).first->second;
   sender.bytes += bytes;
   total_ += bytes;
   return &made;
+}
+
+bool Mailbox::has_room(const Sender& sender, const LetterPiece& piece) const {
+  const uint64_t bytes = piece.total + kOverhead, all = total_ + bytes;
+  if (all > kMostAtAll && !expected_.contains(piece.group)) return false;
+  return sender.bytes + bytes <= (all <= kMost ? kMostOfOne : kAlways);
+}
+
+/// One watch for a sender, moved where its letters come by another endpoint.
+void Mailbox::watch(tw_endpoint& endpoint, Sender& sender) {
+  if (sender.endpoint == &endpoint) return;
+  sender.watch = std::make_shared<Watch>(*this, sender_of(endpoint));
+  endpoint.watches.push_back(sender.watch);
+  sender.endpoint = &endpoint;
+}
+
+/// Its connection is over: nobody may ever ask for what it sent to groups that do not exist here.
+void Mailbox::lose(uint64_t from) {
+  const auto at = senders_.find(from);
+  if (at == senders_.end()) return;
+  Sender& sender = at->second;
+  sender.endpoint = nullptr;  // its watch is being called, and stays
+  std::erase_if(sender.ended, [&](uint64_t group) { return !expected_.contains(group); });
+  for (auto one = kept_.begin(); one != kept_.end() && sender.bytes != 0;) {
+    const auto& [group, step, by] = one->first;
+    if (by != from || expected_.contains(group)) {
+      ++one;
+      continue;
+    }
+    const uint64_t bytes = one->second.letter.bytes.size() + kOverhead;
+    sender.bytes -= bytes;
+    total_ -= bytes;
+    one = kept_.erase(one);
+  }
+  if (sender.bytes == 0 && sender.ended.empty()) senders_.erase(at);
 }
 
 /// What the sender sends to the group counts no more, so that its receiver does not wait for what was dropped.
@@ -124,7 +163,7 @@ tw_status Mailbox::keep(void* self, const tw_am_message* message) {
   std::memcpy(&head, message->header, sizeof head);
   const size_t length = message->header_length - sizeof head;
   try {
-    Kept* const kept = box.find(head, sender_of(*message->endpoint));
+    Kept* const kept = box.find(head, *message->endpoint);
     if (kept == nullptr || head.at != kept->here) return TW_OK;
     if (head.total != kept->letter.bytes.size() || length > head.total - head.at) return TW_OK;
     if (length != 0)
@@ -155,8 +194,19 @@ Status Mailbox::take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t 
   return TW_OK;
 }
 
+void Mailbox::expect(tw_worker& worker, uint64_t group) {
+  const Engine::Guard guard(*worker.engine);
+  expected_.insert(group);
+}
+
+uint64_t Mailbox::total(tw_worker& worker) const {
+  const Engine::Guard guard(*worker.engine);
+  return total_;
+}
+
 void Mailbox::forget(tw_worker& worker, uint64_t group) {
   const Engine::Guard guard(*worker.engine);
+  expected_.erase(group);
   auto at = kept_.lower_bound(Key{group, 0, 0});
   while (at != kept_.end() && std::get<0>(at->first) == group) {
     give_back(std::get<2>(at->first), at->second.letter.bytes.size() + kOverhead);

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/worker.hpp"
@@ -23,8 +25,9 @@ inline uint64_t sender_of(const tw_endpoint& endpoint) {
 
 /// What comes with the bytes: how far the sender came, and which rank ended that.
 struct Letter {
-  Status status = TW_OK;
-  uint32_t rank = 0;  // of the group; meaningful with an error
+  Status status = TW_OK;  // one that has come: any number
+  uint32_t rank = 0;      // of the group; meaningful with an error
+  uint32_t kind = 0;      // of the call that it is of (exchange.hpp)
   std::vector<std::byte> bytes;
 };
 
@@ -33,8 +36,9 @@ struct LetterPiece;  // on the wire
 class Mailbox {
  public:
   /// Bytes of letters that are not asked for yet: of one sender, and of all; beyond that each still has kAlways, whatever the others
-  /// have sent. A letter without room is dropped, and with it what its sender sends to that group.
-  static constexpr uint64_t kMostOfOne = 32u << 20, kMost = 128u << 20, kAlways = 256u << 10;
+  /// have sent: to groups that exist here; to others only up to kMostAtAll. A letter without room is dropped, and with it what its
+  /// sender sends to that group.
+  static constexpr uint64_t kMostOfOne = 32u << 20, kMost = 128u << 20, kAlways = 256u << 10, kMostAtAll = kMost + 64 * kAlways;
   /// The worker's; the first call makes it. Called before peers know that the group exists.
   static Mailbox& of(tw_worker& worker);
   /// Returns at once; the bytes are copied. The endpoint may still be connecting.
@@ -44,8 +48,12 @@ class Mailbox {
   static void deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, uint64_t timeout_ns);
   /// TW_IN_PROGRESS: it has not come, or not all of it. TW_ERR_LIMIT: nor will it: a letter of this sender and group was dropped.
   Status take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t step, Letter* out);
+  /// The group exists here. What came for it before counts, unless its sender's connection is over: then that was dropped.
+  void expect(tw_worker& worker, uint64_t group);
   /// The group has ended here.
   void forget(tw_worker& worker, uint64_t group);
+  /// Bytes of letters that are kept, and what keeping them costs.
+  uint64_t total(tw_worker& worker) const;
 
  private:
   struct Kept {
@@ -53,17 +61,34 @@ class Mailbox {
     size_t here = 0;  // bytes
     bool complete() const { return here == letter.bytes.size(); }
   };
+  /// Of the endpoint by which a sender's letters come.
+  class Watch final : public LossWatch {
+   public:
+    Watch(Mailbox& box, uint64_t from) : box_(box), from_(from) {}
+    /// The worker calls it, under its lock.
+    void on_loss(Status, const char*) override { box_.lose(from_); }
+
+   private:
+    Mailbox& box_;
+    const uint64_t from_;
+  };
   struct Sender {
-    uint64_t bytes = 0;           // of its letters
+    uint64_t bytes = 0;                     // of its letters
+    const tw_endpoint* endpoint = nullptr;  // watched
+    std::shared_ptr<Watch> watch;
     std::vector<uint64_t> ended;  // groups of which one was dropped: the last kMostEnded
     bool has_ended(uint64_t group) const { return std::find(ended.begin(), ended.end(), group) != ended.end(); }
   };
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;  // group, step, sender
   static tw_status keep(void* self, const tw_am_message* message);
-  Kept* find(const LetterPiece& piece, uint64_t from);
+  Kept* find(const LetterPiece& piece, tw_endpoint& endpoint);
+  bool has_room(const Sender& sender, const LetterPiece& piece) const;
+  void watch(tw_endpoint& endpoint, Sender& sender);
+  void lose(uint64_t from);
   void end(uint64_t from, uint64_t group);
   void give_back(uint64_t from, uint64_t bytes);
   std::map<Key, Kept> kept_;
+  std::unordered_set<uint64_t> expected_;         // groups that exist here
   std::unordered_map<uint64_t, Sender> senders_;  // of kept letters, and those of which one was dropped
   uint64_t total_ = 0;                            // bytes of all
 };

@@ -36,15 +36,16 @@ Status make_part(tw_group& of, std::vector<uint32_t> ranks, uint64_t salt, std::
   }
   made->peers = of.peers;
   made->members = std::move(ranks);
-  made->id = id;
+  made->set_id(id);
   made->costs = of.costs;
   return TW_OK;
 }
 
-Status split(tw_group& group, uint64_t color, uint32_t key, bool none, std::unique_ptr<tw_group>* out) {
+Status split(ExchangeCall& call, uint64_t color, uint32_t key, bool none, std::unique_ptr<tw_group>* out) {
+  tw_group& group = call.group;
   const Choice mine{color, key, none};
   std::vector<Choice> all(group.size);
-  if (Status s = exchange(group, &mine, sizeof mine, all.data()); is_error(s)) return s;
+  if (Status s = exchange(call, &mine, sizeof mine, all.data()); is_error(s)) return s;
   if (none) return TW_OK;
   std::vector<uint32_t> ranks;
   for (uint32_t i = 0; i < group.size; ++i) {

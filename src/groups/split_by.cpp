@@ -85,14 +85,15 @@ uint64_t color_of(std::vector<Island> all, const Island& mine) {
   return mixed(mixed(mine.host, words[0]), words[1]);
 }
 
-Status color_by_devices(tw_group& group, uint64_t host, uint64_t* color) {
+Status color_by_devices(ExchangeCall& call, uint64_t host, uint64_t* color) {
+  const tw_group& group = call.group;
   const Island mine = own_island(host);
   std::vector<Island> all(group.size);
-  if (Status s = exchange(group, &mine, sizeof mine, all.data()); is_error(s)) return s;
+  if (Status s = exchange(call, &mine, sizeof mine, all.data()); is_error(s)) return s;
   for (Island& one : all) one.count = std::min<uint32_t>(one.count, kMostDevices);
   const uint8_t known = is_known(all, mine);
   std::vector<uint8_t> knows(group.size);
-  if (Status s = exchange(group, &known, sizeof known, knows.data()); is_error(s)) return s;
+  if (Status s = exchange(call, &known, sizeof known, knows.data()); is_error(s)) return s;
   bool of_all = true;
   for (uint32_t i = 0; i < group.size; ++i) of_all = of_all && (all[i].host != host || knows[i] != 0);
   *color = of_all ? color_of(std::move(all), mine) : host;
@@ -101,8 +102,8 @@ Status color_by_devices(tw_group& group, uint64_t host, uint64_t* color) {
 
 }  // namespace
 
-Status color_by(tw_group& group, uint32_t kind, uint64_t* color) {
-  const uint64_t host = group.worker.address.host;
+Status color_by(ExchangeCall& call, uint32_t kind, uint64_t* color) {
+  const uint64_t host = call.group.worker.address.host;
   unsigned cpu = 0, node = 0;
   switch (kind) {
     case TW_SPLIT_HOST:
@@ -113,7 +114,7 @@ Status color_by(tw_group& group, uint32_t kind, uint64_t* color) {
       *color = mixed(host, node);
       return TW_OK;
     default:
-      return color_by_devices(group, host, color);
+      return color_by_devices(call, host, color);
   }
 }
 

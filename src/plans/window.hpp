@@ -72,6 +72,7 @@ struct tw_window {
   uint32_t rank = 0;
   std::vector<thalweg::impl::WindowRank> ranks;
   tw_group* group = nullptr;                                         // tw_group_window's; it outlives the window
+  std::shared_ptr<void> exchanges;                                   // of a group's: what its exchange uses
   thalweg::impl::WindowList* listed = nullptr;                       // a group's
   const std::shared_ptr<char> alive = std::make_shared<char>('\0');  // for plans that use it
   const std::shared_ptr<thalweg::impl::LossBoard> board = std::make_shared<thalweg::impl::LossBoard>();

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/interrupt.hpp"
+#include "base/told_status.hpp"
 #include "core/remote_map.hpp"
 #include "plans/reach.hpp"
 #include "plans/window.hpp"
@@ -34,7 +35,8 @@ struct Outcome {
   uint32_t reserved;
 };
 
-Status refuse_rank(uint32_t rank, Status status) {
+Status refuse_rank(uint32_t rank, int32_t told) {
+  const Status status = told_status(told);
   return fail(status, "rank %u cannot take part in the window (%s): its own error text says why", rank, tw_status_name(status));
 }
 

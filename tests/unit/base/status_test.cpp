@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "base/told_status.hpp"
+
 namespace thalweg::impl {
 namespace {
 
@@ -76,6 +78,11 @@ TEST(Status, ErrnoFindsItsClass) {
   EXPECT_EQ(fail_errno(EADDRINUSE, "bind"), TW_ERR_ADDRESS_IN_USE);
   EXPECT_EQ(fail_errno(EBADF, "read"), TW_ERR_IO);
   EXPECT_NE(std::string(last_error()).find("read: "), std::string::npos);
+}
+
+TEST(Status, WhatAnotherProcessTellsIsOkOrAnErrorOfOurs) {
+  for (const Status one : kAll) EXPECT_EQ(told_status(one), one > TW_OK ? Status{TW_ERR_PROTOCOL} : one);
+  for (const int32_t one : {3, 77, INT32_MAX, -1, -100, INT32_MIN}) EXPECT_EQ(told_status(one), TW_ERR_PROTOCOL);
 }
 
 }  // namespace

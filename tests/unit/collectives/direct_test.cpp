@@ -2,10 +2,12 @@
 // Blocking collectives over memory that all ranks map: when that is the way, beside others, and with a rank that does not keep to it.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "collectives/collectives.hpp"
 #include "collectives/element_loops.hpp"
@@ -327,6 +329,78 @@ TEST(DirectCollectives, ALyingRankIsNamed) {
       EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_ERR_PROTOCOL) << tw_last_error();
     }
     one.barrier();
+  });
+}
+
+#ifndef __SANITIZE_THREAD__  // its point is a race
+/// A rank that changes, while others read it, whether its memory can be read: ranks that go different ways by it end with an error,
+/// and give nobody wrong blocks.
+TEST(DirectCollectives, ARankThatTellsOthersDifferentThingsIsFoundOut) {
+  std::atomic<bool> over{false};
+  run_ranks(3, [&](Rank& one) {
+    GroupRank rank(one);
+    tw_collective_options options = named("direct");
+    options.timeout_ns = 5 * kSecond;
+    constexpr size_t kWords = 1u << 13;
+    rank.group->costs.read_ns = 1;  // blocks are read where they are
+    rank.group->costs.read_byte_ns = 1e-6;
+    rank.group->costs.serial_byte_ns = 1;
+    std::vector<uint64_t> from(3 * kWords), to(3 * kWords);
+    ASSERT_EQ(tw_alltoall(rank.group, from.data(), to.data(), kWords, TW_TYPE_INT64, &options, nullptr), TW_OK)
+        << tw_last_error();
+    one.barrier();
+    std::thread liar;
+    if (one.number == 1) {
+      liar = std::thread([&] {
+        impl::DirectArea& area = *rank.group->collectives->direct();
+        for (uint64_t turn = 0; !over; ++turn) {
+          for (uint64_t step = 0; step < impl::DirectArea::kLines; ++step) {
+            auto* const can = reinterpret_cast<uint64_t*>(area.part(1, step, impl::Room::small));
+            std::atomic_ref(*can).store(turn & 1, std::memory_order_relaxed);
+          }
+        }
+      });
+    }
+    tw_status status = TW_OK;
+    bool right = true;
+    for (uint32_t round = 0; round < 5000 && right && status == TW_OK; ++round) {
+      for (size_t i = 0; i < from.size(); ++i) from[i] = uint64_t{round} << 32 | one.number << 24 | i;
+      std::fill(to.begin(), to.end(), 0);
+      status = tw_alltoall(rank.group, from.data(), to.data(), kWords, TW_TYPE_INT64, &options, nullptr);
+      for (size_t i = 0; i < to.size() && status == TW_OK && one.number != 1; ++i)
+        right = right && to[i] == (uint64_t{round} << 32 | uint64_t{i / kWords} << 24 | (one.number * kWords + i % kWords));
+    }
+    EXPECT_TRUE(right);
+    EXPECT_EQ(status, TW_ERR_PROTOCOL) << tw_last_error();
+    over = true;
+    if (liar.joinable()) liar.join();
+    one.barrier();
+  });
+}
+#endif
+
+/// A function of the user's that waits in the group would use what the call around it uses.
+TEST(DirectCollectives, AFunctionMayNotCallTheGroup) {
+  run_group(2, [](GroupRank& rank) {
+    struct Reducer {
+      tw_group* group;
+      std::atomic<int> busy{0}, others{0};
+    } reducer{rank.group};
+    tw_collective_options options = named("direct");
+    options.reduce = [](const void* in, void* inout, size_t count, void* arg) {
+      auto& self = *static_cast<Reducer*>(arg);
+      ++(tw_barrier(self.group, nullptr, nullptr) == TW_ERR_BUSY ? self.busy : self.others);
+      for (size_t i = 0; i < count; ++i) static_cast<int64_t*>(inout)[i] += static_cast<const int64_t*>(in)[i];
+    };
+    options.reduce_arg = &reducer;
+    std::vector<int64_t> in(1u << 17), out(in.size(), -1);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = rank.rank.number + 2 * static_cast<int64_t>(i);
+    ASSERT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr),
+              TW_OK)
+        << tw_last_error();
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], 1 + 4 * static_cast<int64_t>(i));
+    EXPECT_GT(reducer.busy, 0);
+    EXPECT_EQ(reducer.others, 0);
   });
 }
 

@@ -8,8 +8,11 @@
 #include "collectives/call.hpp"
 #include "collectives/calls.hpp"
 #include "collectives/collectives.hpp"
+#include "collectives/group_listener.hpp"
 #include "collectives/group_wire.hpp"
 #include "collectives/run.hpp"
+#include "devices/emulated/emulated.hpp"
+#include "devices/registry.hpp"
 #include "group_ranks.hpp"
 
 namespace thalweg::test {
@@ -291,6 +294,152 @@ TEST(CollectiveFailures, AnAnswerOfOneRankIsNotThatOfAnother) {
     EXPECT_TRUE(comes(rank, [&] { return all.failed() && all.settled(); }));
     one.barrier();
   });
+}
+
+/// As a rank that gives up, or as one that says so.
+void tell(const GroupRank& rank, uint32_t to, uint64_t group, const impl::GiveUp& message) {
+  impl::Engine& engine = *worker_of(rank).engine;
+  const auto under_way = std::make_shared<std::atomic<uint32_t>>(0);
+  {
+    const impl::Engine::Guard guard(engine);
+    impl::send_give_up(engine, *rank.rank.handles[to]->peer, impl::give_up_tag(group), message, under_way);
+  }
+  EXPECT_TRUE(comes(rank, [&] { return *under_way == 0; }));
+}
+
+/// Behind all that `from` has sent to this rank.
+void fence(const GroupRank& rank, uint32_t from, uint32_t to) {
+  char byte = 0;
+  if (rank.rank.number == from) EXPECT_EQ(tw_send_blocking(rank.rank.handles[to], "x", 1, 77), TW_OK) << tw_last_error();
+  if (rank.rank.number != to) return;
+  tw_request receive = TW_REQUEST_NONE;
+  const tw_status posted = tw_recv(&worker_of(rank), &byte, 1, 77, ~uint64_t{0}, nullptr, &receive);
+  EXPECT_TRUE(posted == TW_OK || tw_request_finish(receive) == TW_OK) << tw_last_error();
+}
+
+/// Whoever is connected may send it.
+TEST(CollectiveFailures, AGiveUpOfAStrangerEndsNoGroup) {
+  std::atomic<uint64_t> id{0};
+  run_group(3, [&](GroupRank& rank) {
+    tw_group* part = nullptr;
+    const bool outside = rank.rank.number == 2;
+    ASSERT_EQ(tw_group_split(rank.group, outside ? TW_UNDEFINED : 0, 0, &part), TW_OK) << tw_last_error();
+    if (!outside) EXPECT_EQ(tw_barrier(part, nullptr, nullptr), TW_OK) << tw_last_error();
+    if (rank.rank.number == 0) id = part->id;
+    rank.rank.barrier();
+    if (outside) {
+      for (uint32_t to = 0; to < 2; ++to) {
+        for (int i = 0; i < 3; ++i) tell(rank, to, id, {1 - to, TW_ERR_PEER_LOST, 1 - to, 3, "lie"});
+      }
+    }
+    for (uint32_t to = 0; to < 2; ++to) fence(rank, 2, to);
+    if (!outside) {
+      EXPECT_FALSE(part->collectives->failed());
+      EXPECT_EQ(tw_barrier(part, nullptr, nullptr), TW_OK) << tw_last_error();
+    }
+    rank.rank.barrier();
+    EXPECT_EQ(tw_group_destroy(part), TW_OK) << tw_last_error();
+  });
+}
+
+/// Nor does one name another rank as its sender, nor tell what is no error.
+TEST(CollectiveFailures, AGiveUpIsItsSenders) {
+  for (const impl::GiveUp& lie : {impl::GiveUp{2, TW_ERR_DEVICE, 2, 3, "lie"}, impl::GiveUp{1, -12345, 0, 3, "lie"}}) {
+    run_ranks(3, [&](Rank& one) {
+      GroupRank rank(one);
+      impl::Collectives& all = collectives_of(rank);
+      one.barrier();
+      if (one.number == 1) tell(rank, 0, rank.group->id, lie);
+      EXPECT_TRUE(comes(rank, [&] { return all.failed() && all.settled(); }));
+      EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), TW_ERR_PROTOCOL) << tw_last_error();
+      one.barrier();
+    });
+  }
+}
+
+/// Twice the same answer is one.
+TEST(CollectiveFailures, ARepeatedGiveUpIsOneAnswer) {
+  run_ranks(2, [](Rank& one) {
+    GroupRank rank(one);
+    impl::Collectives& all = collectives_of(rank);
+    one.barrier();
+    if (one.number == 1) {
+      for (int i = 0; i < 2; ++i) tell(rank, 0, rank.group->id, {1, TW_ERR_TIMED_OUT, impl::kNoRank, 5, "twice"});
+    }
+    EXPECT_TRUE(comes(rank, [&] { return all.failed(); }));
+    one.barrier();
+    fence(rank, 1, 0);
+    EXPECT_TRUE(comes(rank, [&] { return all.settled(); }));
+    one.barrier();
+  });
+}
+
+/// A worker that is never idle: an active message whose handler sends itself the next one.
+struct Flood {
+  tw_endpoint* own;
+  std::chrono::steady_clock::time_point end;
+  bool over = false;
+  static tw_status next(void* arg, const tw_am_message*) {
+    auto& self = *static_cast<Flood*>(arg);
+    const auto now = std::chrono::steady_clock::now();
+    self.over = now >= self.end || tw_am_send(self.own, 5, nullptr, 0, nullptr, 0, nullptr, nullptr) < TW_OK;
+    while (std::chrono::steady_clock::now() < now + std::chrono::microseconds(1)) {
+    }
+    return TW_OK;
+  }
+};
+
+/// Over shared memory, where the wait looks for losses by itself, and by messages.
+TEST(CollectiveFailures, TrafficKeepsNoWaitFromItsTimeOut) {
+  for (const char* algorithm : {static_cast<const char*>(nullptr), "dissemination"}) {
+    run_ranks(2, [&](Rank& one) {
+      GroupRank rank(one);
+      EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), TW_OK) << tw_last_error();
+      one.barrier();
+      if (one.number == 0) {
+        const auto begin = std::chrono::steady_clock::now();
+        const Endpoint own = one.worker->connect(one.worker->address());
+        Flood flood{own.get(), begin + std::chrono::seconds(8)};
+        ASSERT_EQ(tw_am_register(one.worker->get(), 5, Flood::next, &flood), TW_OK) << tw_last_error();
+        ASSERT_GE(tw_am_send(own.get(), 5, nullptr, 0, nullptr, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+        tw_collective_options options = within(kSecond / 2);
+        options.algorithm = algorithm;
+        EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_ERR_TIMED_OUT) << tw_last_error();
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+        flood.end = begin;
+        EXPECT_TRUE(comes(rank, [&] { return flood.over; }));
+      }
+      one.barrier();
+    });
+  }
+}
+
+/// One rank has no scratch memory in the first call, which has its number already: no other waits for it.
+TEST(CollectiveFailures, AFirstCallThatIsRefusedOnOneRankEndsOnAll) {
+  RankOptions over_tcp;
+  over_tcp.transport = "tcp";  // by messages
+  run_ranks(
+      2,
+      [](Rank& one) {
+        GroupRank rank(one);
+        const std::string place = "emulated:" + std::to_string(one.number);
+        Room in(one.context, place.c_str(), 4096), out(one.context, place.c_str(), 4096);
+        auto& device = *static_cast<impl::emulated::EmulatedDevice*>(impl::list_devices(nullptr).at(one.number));
+        one.barrier();
+        if (one.number == 0) device.faults().inject(impl::emulated::Operation::allocate, 1);
+        tw_collective_options options = within(10 * kSecond);
+        const auto begin = std::chrono::steady_clock::now();
+        const auto sum = [&] {
+          return tw_allreduce(rank.group, in.data(), out.data(), 1024, TW_TYPE_INT32, TW_REDUCE_SUM, &options, nullptr);
+        };
+        EXPECT_EQ(sum(), TW_ERR_DEVICE) << tw_last_error();
+        EXPECT_NE(std::string(tw_last_error()).find("was told to fail"), std::string::npos) << tw_last_error();
+        device.faults().inject(impl::emulated::Operation::allocate, 0);
+        EXPECT_EQ(sum(), TW_ERR_DEVICE) << "the group has failed";
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+        one.barrier();
+      },
+      over_tcp);
 }
 
 }  // namespace

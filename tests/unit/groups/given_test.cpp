@@ -2,7 +2,10 @@
 // Groups of endpoints that were given.
 #include "../plans/window_ranks.hpp"
 
+#include "base/told_status.hpp"
 #include "compare_parts.hpp"
+#include "groups/exchange.hpp"
+#include "groups/mailbox.hpp"
 
 namespace thalweg::test {
 namespace {
@@ -52,6 +55,165 @@ TEST(Given, RanksThatDifferAreRefused) {
     EXPECT_EQ(group, nullptr);
     rank.barrier();
   });
+}
+
+tw_group* group_within(Rank& rank, uint64_t timeout_ns) {
+  tw_group_options options = TW_GROUP_OPTIONS_INIT;
+  options.timeout_ns = timeout_ns;
+  tw_group* made = nullptr;
+  EXPECT_EQ(
+      tw_group_create(rank.worker->get(), rank.handles.data(), rank.size, rank.number, Rank::exchange, &rank, &options, &made),
+      TW_OK)
+      << tw_last_error();
+  return made;
+}
+
+/// They are in step: each gets what the others gave in this call. Where the group's time is short, in one of a few.
+void expect_in_step(Rank& rank, tw_group* group) {
+  const std::string mine = random_bytes(16);
+  std::string here(rank.size * mine.size(), '-'), there = here;
+  ASSERT_EQ(rank.meeting.exchange(rank.number, mine.data(), mine.size(), there.data()), TW_OK);
+  std::vector<tw_status> ended(rank.size, TW_IN_PROGRESS);
+  for (int tries = 0; tries < 5 && std::ranges::count(ended, TW_OK) != rank.size; ++tries) {
+    const tw_status status = tw_group_exchange(group, mine.data(), mine.size(), here.data());
+    EXPECT_TRUE(status == TW_OK || status == TW_ERR_TIMED_OUT) << tw_last_error();
+    ASSERT_EQ(rank.meeting.exchange(rank.number, &status, sizeof status, ended.data()), TW_OK);
+  }
+  EXPECT_EQ(std::ranges::count(ended, TW_OK), rank.size);
+  EXPECT_EQ(here, there);
+}
+
+/// A status that is neither TW_OK nor an error is no success.
+TEST(Given, AStatusThatNoRankMayTellMakesNoGroup) {
+  for (const int32_t told : {1, 2, 77, -1, -999}) {
+    EXPECT_EQ(impl::told_status(told), TW_ERR_PROTOCOL);
+    run_ranks(3, [&](Rank& rank) {
+      struct Liar {
+        Rank& rank;
+        int32_t told;
+      } liar{rank, told};
+      const auto exchange = [](void* arg, const void* mine, size_t length, void* values) {
+        const auto& self = *static_cast<Liar*>(arg);
+        std::string bytes(static_cast<const char*>(mine), length);
+        if (self.rank.number == 1) std::memcpy(bytes.data() + 24, &self.told, sizeof self.told);  // its status
+        return Rank::exchange(&self.rank, bytes.data(), length, values);
+      };
+      tw_group* group = nullptr;
+      EXPECT_EQ(tw_group_create(rank.worker->get(), rank.handles.data(), 3, rank.number, exchange, &liar, nullptr, &group),
+                TW_ERR_PROTOCOL);
+      EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+      EXPECT_EQ(group, nullptr);
+      rank.barrier();
+    });
+  }
+}
+
+TEST(Given, AStatusThatNoRankMayTellMakesNoWindow) {
+  for (const size_t lies : {1u, 2u}) {  // in which exchange
+    run_ranks(2, [&](Rank& rank) {
+      tw_group* const group = group_within(rank, 20 * kSecond);
+      const Memory memory = rank.context.allocate(4096);
+      tw_window* window = nullptr;
+      tw_status status = TW_OK;
+      if (rank.number == 0) {
+        status = tw_group_window(group, memory.get(), nullptr, &window);
+      } else {
+        struct Liar {
+          impl::ExchangeCall call;
+          const size_t lies;
+          size_t exchanges = 0;
+        } liar{{*group, impl::ExchangeKind::window}, lies};
+        const auto exchange = [](void* arg, const void* mine, size_t length, void* values) {
+          auto& self = *static_cast<Liar*>(arg);
+          std::string bytes(static_cast<const char*>(mine), length);
+          const int32_t told = 1;
+          if (++self.exchanges == self.lies) std::memcpy(bytes.data() + (self.lies == 1 ? 24 : 8), &told, sizeof told);
+          return impl::exchange(self.call, bytes.data(), length, values);
+        };
+        status =
+            tw_window_create(rank.worker->get(), rank.handles.data(), 2, 1, memory.get(), exchange, &liar, nullptr, &window);
+      }
+      EXPECT_EQ(status, TW_ERR_PROTOCOL) << tw_last_error();
+      EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+      EXPECT_EQ(window, nullptr);
+      expect_in_step(rank, group);
+      EXPECT_EQ(tw_group_destroy(group), TW_OK);
+      rank.barrier();
+    });
+  }
+}
+
+/// Its call of several exchanges ends early at one rank, and late at another.
+TEST(Given, RanksThatAreLateAreInStepAgainInTheNextCall) {
+  run_ranks(2, [](Rank& rank) {
+    tw_group* const group = group_within(rank, kSecond / 2);
+    {
+      const Memory memory = rank.context.allocate(4096);
+      tw_window* window = nullptr;
+      if (rank.number == 1) rank.barrier();  // when the other's time is over
+      EXPECT_EQ(tw_group_window(group, memory.get(), nullptr, &window), TW_ERR_TIMED_OUT) << tw_last_error();
+      if (rank.number == 0) rank.barrier();
+      tw_group* part = nullptr;
+      const tw_status split = tw_group_split(group, 0, 0, &part);
+      EXPECT_TRUE(split == TW_OK || split == TW_ERR_TIMED_OUT) << tw_last_error();
+      if (split == TW_OK) EXPECT_EQ(tw_group_size(part), 2u) << "what the other sent for the window is no colour";
+      EXPECT_EQ(tw_group_destroy(part), TW_OK);
+      rank.barrier();
+    }
+    expect_in_step(rank, group);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK);
+    rank.barrier();
+  });
+}
+
+/// Of the same length, too.
+TEST(Given, RanksThatCallDifferentThingsFindOut) {
+  run_ranks(2, [](Rank& rank) {
+    tw_group* const group = group_within(rank, 20 * kSecond);
+    const std::string mine = random_bytes(16);
+    std::string all(32, '-');
+    tw_group* part = nullptr;
+    EXPECT_EQ(
+        rank.number == 0 ? tw_group_exchange(group, mine.data(), mine.size(), all.data()) : tw_group_split(group, 0, 0, &part),
+        TW_ERR_INVALID);
+    const std::string text = tw_last_error();
+    EXPECT_NE(text.find("tw_group_split"), std::string::npos) << text;
+    EXPECT_NE(text.find("tw_group_exchange"), std::string::npos) << text;
+    EXPECT_EQ(part, nullptr);
+    expect_in_step(rank, group);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK);
+    rank.barrier();
+  });
+}
+
+/// What a rank tells of its failure is not this rank's: not that it was interrupted, nor what makes no sense.
+TEST(Given, WhatARankTellsOfAFailureIsChecked) {
+  struct Lie {
+    int32_t status;
+    uint32_t rank;
+    tw_status expected;
+  };
+  for (const Lie& lie :
+       {Lie{TW_ERR_CANCELED, 0, TW_ERR_PROTOCOL}, Lie{TW_ERR_FORKED, 0, TW_ERR_PROTOCOL}, Lie{3, 0, TW_ERR_PROTOCOL},
+        Lie{TW_ERR_PEER_LOST, 77, TW_ERR_PROTOCOL}, Lie{TW_ERR_PEER_LOST, 1, TW_ERR_PEER_LOST}}) {
+    run_ranks(2, [&](Rank& rank) {
+      tw_group* const group = group_within(rank, 20 * kSecond);
+      if (rank.number == 1) {
+        impl::ExchangeCall call(*group, impl::ExchangeKind::values);
+        const impl::Letter letter{lie.status, lie.rank, static_cast<uint32_t>(impl::ExchangeKind::values), {}};
+        EXPECT_EQ(impl::Mailbox::send(*rank.handles[0], group->id, call.next_step(), letter), TW_OK) << tw_last_error();
+        impl::Mailbox::deliver(group->worker, {rank.handles[0]}, kSecond);
+      } else {
+        char all[2];
+        EXPECT_EQ(tw_group_exchange(group, "x", 1, all), lie.expected) << tw_last_error();
+        EXPECT_NE(std::string(tw_last_error()).find("rank 1:"), std::string::npos) << tw_last_error();
+      }
+      rank.barrier();
+      expect_in_step(rank, group);
+      EXPECT_EQ(tw_group_destroy(group), TW_OK);
+      rank.barrier();
+    });
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "groups/group.hpp"
 #include "groups/mailbox.hpp"
+#include "protocols/active.hpp"
 #include "worlds.hpp"
 
 namespace thalweg::test {
@@ -149,6 +150,73 @@ TEST(Mailboxes, TheEndOfAGroupGivesRoomBack) {
       }
       world.barrier();
     }
+  });
+}
+
+/// Letters of workers that come and go, to groups that do not exist.
+TEST(Mailboxes, StrangersLettersEndWithTheirConnections) {
+  constexpr int kStrangers = 12;
+  const Letter letter = random_letter(200 * 1024);
+  run_worlds(1, [&](Group& world) {
+    Box box(world);
+    const Mailbox& mailbox = Mailbox::of(box.worker);
+    const uint64_t before = mailbox.total(box.worker);
+    for (int i = 0; i < kStrangers; ++i) {
+      const Worker stranger(world.context());
+      Endpoint endpoint = stranger.connect(world.worker().address());
+      ASSERT_EQ(Mailbox::send(*endpoint.get(), 0x1234'5678'9abc'0000 + i, 0, letter), TW_OK) << tw_last_error();
+      const auto progressed = [&](auto done) {
+        for (int turns = 0; turns < 1'000'000 && !done(); ++turns) {
+          stranger.get()->progress();
+          box.worker.progress();
+        }
+        return done();
+      };
+      ASSERT_TRUE(progressed([&] { return mailbox.total(box.worker) >= before + letter.bytes.size(); }));
+      endpoint = Endpoint();
+      ASSERT_TRUE(progressed([&] { return mailbox.total(box.worker) == before; })) << mailbox.total(box.worker);
+    }
+  });
+}
+
+/// However many they are.
+TEST(Mailboxes, StrangersFillNoMoreThanThereIs) {
+  run_worlds(1, [&](Group& world) {
+    Box box(world);
+    Mailbox& mailbox = Mailbox::of(box.worker);
+    const impl::ActiveTable::Entry handler = *box.worker.engine->active().find(impl::ActiveTable::kGroups);
+    std::vector<std::unique_ptr<tw_endpoint>> strangers;
+    const auto post = [&](tw_endpoint& from, uint64_t group, uint32_t total) {
+      struct {
+        uint64_t group, step = 0;
+        int32_t status = 0;
+        uint32_t rank = 0, at = 0, total, kind = 0, reserved = 0;
+      } head{.group = group, .total = total};
+      tw_am_message message{};
+      message.endpoint = &from;
+      message.header = &head;
+      message.header_length = sizeof head;
+      const impl::Engine::Guard guard(*box.worker.engine);
+      EXPECT_EQ(handler.handler(handler.arg, &message), TW_OK);
+    };
+    for (uint64_t i = 0; i < 1000; ++i) {
+      strangers.push_back(std::make_unique<tw_endpoint>());
+      strangers.back()->remote = 1'000'000 + i;
+      for (uint64_t k = 0; k < (i < 6 ? 40u : 1u); ++k)
+        post(*strangers.back(), 1'000 * i + k, i < 6 ? kMiB : Mailbox::kAlways - 4096);
+      ASSERT_LE(mailbox.total(box.worker), Mailbox::kMostAtAll);
+    }
+    const uint64_t full = mailbox.total(box.worker);
+    EXPECT_GT(full, Mailbox::kMost);
+    post(*strangers.back(), box.group.id, Mailbox::kAlways / 2);
+    EXPECT_GT(mailbox.total(box.worker), full) << "a group that exists has room";
+    for (const auto& one : strangers) {
+      const impl::Engine::Guard guard(*box.worker.engine);
+      for (const auto& watch : one->watches) {
+        if (const auto alive = watch.lock()) alive->on_loss(TW_ERR_PEER_LOST, "");
+      }
+    }
+    EXPECT_LE(mailbox.total(box.worker), Mailbox::kAlways) << "of the group that exists";
   });
 }
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worlds of threads: endpoints connected when they are first needed, barriers, windows, errors.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <random>
 
@@ -10,6 +14,19 @@
 
 namespace thalweg::test {
 namespace {
+
+/// One that nobody listens at now.
+uint16_t free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof at;
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&at), length), 0);
+  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &length), 0);
+  ::close(fd);
+  return ntohs(at.sin_port);
+}
 
 class WorldSizes : public testing::TestWithParam<uint32_t> {};
 
@@ -222,6 +239,38 @@ TEST(World, WrongArguments) {
     world.barrier();
   });
   EXPECT_EQ(tw_init(nullptr, nullptr), TW_ERR_INVALID);
+}
+
+/// A rank that is stopped behind its part of the exchange finds all of it when it goes on: rank 0, which serves it, waits.
+TEST(World, RankZeroServesARankThatIsSlow) {
+  const uint16_t port = free_port();
+  const std::string at = "127.0.0.1:" + std::to_string(port);
+  std::atomic<bool> read{false};
+  std::thread slow([&] {
+    static constexpr char kKey[] = "a secret of more than sixteen bytes";
+    tw_store_options options = TW_STORE_OPTIONS_INIT;
+    options.job_key = kKey;
+    options.job_key_length = sizeof kKey;
+    options.rank = 1;
+    options.count = 2;
+    options.timeout_ns = 20 * kSecond;
+    tw_store* store = nullptr;
+    ASSERT_EQ(tw_store_open(("tcp:" + at).c_str(), &options, &store), TW_OK) << tw_last_error();
+    std::string bytes(65536, '\0');
+    size_t length = bytes.size();
+    ASSERT_EQ(tw_store_wait(store, "thalweg/exchange/1/1/0", bytes.data(), &length), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_store_put(store, "thalweg/exchange/1/1/1", bytes.data(), length), TW_OK)
+        << tw_last_error();                                        // what rank 0 gives
+    std::this_thread::sleep_for(std::chrono::milliseconds(2600));  // longer than a store's server lingers, which is the point
+    size_t all = bytes.size();
+    EXPECT_EQ(tw_store_wait(store, "thalweg/exchange/1/1/all", bytes.data(), &all), TW_OK) << tw_last_error();
+    EXPECT_GT(all, 2 * length);
+    read = true;
+    tw_store_close(store);
+  });
+  const Group world = open_world("serve:" + at, 0, 2, {});
+  EXPECT_TRUE(read);
+  slow.join();
 }
 
 }  // namespace
