@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -160,8 +162,6 @@ def test_ranks_die_with_the_launcher(script):
     ranks = [os.pidfd_open(int(job.stdout.readline().split()[1])) for _ in range(2)]
     job.kill()
     job.communicate(timeout=30)
-    import select
-
     for rank in ranks:
         assert select.select([rank], [], [], 10)[0], "the rank outlived its launcher"
         os.close(rank)
@@ -273,3 +273,109 @@ def test_a_reader_that_leaves_does_not_end_the_job(script, tmp_path):
     job = subprocess.run(f"{' '.join(COMMAND)} -n 2 {path} | head -1", shell=True, capture_output=True, timeout=60)
     assert job.stdout.count(b"\n") == 1
     assert (tmp_path / "done0").exists() and (tmp_path / "done1").exists()
+
+
+def ignoring(*numbers: signal.Signals):
+    """What makes a program begin as nohup, and shells, begin it."""
+    return lambda: [signal.signal(number, signal.SIG_IGN) for number in numbers]
+
+
+def test_exit_codes_are_kept_where_the_parent_ignores_sigchld():
+    """The kernel throws them away under an inherited SIG_IGN."""
+    done = launch("-n", "2", "sh", "-c", "[ $THALWEG_RANK = 0 ] || exit 7", preexec_fn=ignoring(signal.SIGCHLD))
+    assert done.returncode == 7 and "rank 1 ended with exit code 7" in done.stderr
+
+
+def test_output_that_cannot_be_written_does_not_end_the_job(tmp_path):
+    program = ["sh", "-c", f"echo x; echo y >&2; sleep 0.5; echo z >&2; touch {tmp_path}/done"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, *program], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 0 and (tmp_path / "done").exists()
+    assert "standard output cannot be written: No space left on device" in done.stderr
+    assert done.stderr.count("No space left") == 1 and "[0] y\n" in done.stderr and "[0] z\n" in done.stderr
+
+
+def test_a_reader_that_leaves_does_not_silence_the_other_stream():
+    read, write = os.pipe()
+    os.close(read)
+    program = ["sh", "-c", "echo x; sleep 0.3; echo still here >&2"]
+    done = subprocess.run([*COMMAND, *program], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert done.returncode == 0 and done.stderr == "[0] still here\n"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_signals_are_heard_while_nobody_reads(script, fails):
+    """Also where all ranks have ended, and output is left."""
+    path = script(f"""
+        import os
+        os.write(1, (b"x" * 1023 + b"\\n") * {200 if fails else 4096})
+        os._exit(7)
+    """)
+    job = subprocess.Popen([*COMMAND, "-n", "1", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if fails:
+        assert job.stderr.readline() == "thalweg run: rank 0 ended with exit code 7\n"
+        assert job.poll() is None, "it waits for its reader"
+    else:
+        assert select.select([job.stdout], [], [], 20)[0]
+    start = time.monotonic()
+    job.send_signal(signal.SIGTERM)
+    code = job.wait(10)
+    assert code == (7 if fails else 143) and time.monotonic() - start < 5
+    job.communicate(timeout=10)
+
+
+def test_all_arrives_where_the_reader_is_slow(script):
+    """More than waits in the launcher and the pipes."""
+    path = script("""
+        for i in range(40000):
+            print(i, "x" * 90)
+    """)
+    job = subprocess.Popen([*COMMAND, "-n", "2", path], stdout=subprocess.PIPE)
+    time.sleep(1)  # it fills what there is
+    out, _ = job.communicate(timeout=60)
+    lines = out.splitlines()
+    assert job.returncode == 0 and len(lines) == 80000
+    for rank in (b"[0]", b"[1]"):
+        assert [int(line.split()[1]) for line in lines if line.startswith(rank)] == list(range(40000))
+
+
+def test_what_a_rank_has_started_does_not_outlive_a_failed_job(tmp_path):
+    """Although the rank itself has ended by SIGTERM, before the SIGKILL."""
+    stays = tmp_path / "stays.py"
+    stays.write_text(f"""
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open({str(tmp_path / "go")!r}, "w") as go:
+    go.write(str(os.getpid()))
+while True:
+    signal.pause()
+""")
+    os.mkfifo(tmp_path / "go")
+    program = (
+        f"if [ $THALWEG_RANK = 1 ]; then {sys.executable} {stays}; true; else read pid < {tmp_path}/go; echo $pid; exit 3; fi"
+    )
+    done = launch("-n", "2", "sh", "-c", program)
+    assert done.returncode == 3, done.stderr
+    assert not alive(int(done.stdout.split()[1]))
+
+
+def test_a_signal_that_it_was_started_to_ignore_stays_ignored():
+    """As by nohup."""
+    program = "import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, flush=True); input(); print('end')"
+    job = subprocess.Popen(
+        [*COMMAND, "-n", "1", sys.executable, "-c", program],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=ignoring(signal.SIGHUP),
+    )  # fmt: skip
+    assert job.stdout.readline() == "[0] True\n"
+    job.send_signal(signal.SIGHUP)
+    out, _ = job.communicate("\n", timeout=30)
+    assert job.returncode == 0 and out == "[0] end\n"
+
+
+def test_a_rank_that_cannot_start_is_told_as_such(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    done = launch("-n", "2", str(program))
+    assert done.returncode == 126 and f"cannot start {program}" in done.stderr

@@ -159,6 +159,18 @@ def test_a_program_that_a_signal_ends_gives_its_number(pretended):
     assert process.returncode == 128 + signal.SIGTERM
 
 
+def test_the_programs_end_is_heard_where_the_parent_ignores_sigchld(pretended):
+    done = subprocess.run(
+        [*COMMAND, "--", "sh", "-c", "exit 7"],
+        env={**os.environ, **pretended},
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 7
+
+
 def test_a_killed_command_takes_its_program_along(pretended):
     process = begin(pretended, "trap 'echo cleaned; exit' TERM; echo begun; while :; do sleep 0.1; done")
     process.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from . import demo, explain, info, perf, report, run, top, topo, trace, tune, ucx
+from . import demo, explain, info, launcher, perf, report, run, top, topo, trace, tune, ucx
 
 app = typer.Typer(
     name="thalweg",
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.callback()(launcher.hear_of_children)
 info.register(app)
 topo.register(app)
 top.register(app)

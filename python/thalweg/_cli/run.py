@@ -11,12 +11,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import native
-from .launcher import Job
+from .launcher import CannotStart, Job
+from .output import Output
 
 HELP = """Starts N processes of a program on this machine and looks after them.
 
@@ -30,8 +31,6 @@ names that GPU, such as cuda:3, and all GPUs stay visible.
 
 Examples: [bold]thalweg run -n 2 ./ping[/bold], [bold]thalweg run -n 4 --bind train.py --epochs 3[/bold].
 It starts no other machines: use srun, mpirun or torchrun for that."""
-
-COLOURS = (36, 33, 35, 32, 34, 31)
 
 
 def register(app: typer.Typer) -> None:
@@ -62,6 +61,7 @@ def run(
         store, address, close = open_store(key := secrets.token_bytes(32))
     except (native.NativeError, OSError) as error:
         output.say(str(error))
+        output.finish()
         raise typer.Exit(127 if isinstance(error, FileNotFoundError) else 1) from None
     environment = {
         **os.environ,
@@ -73,30 +73,34 @@ def run(
     if bind or "THALWEG_RANK" in os.environ:  # in a rank of another run it is that rank's, not these ranks'
         environment.pop("THALWEG_DEVICE", None)
     try:
-        job = Job(command, count, environment, output.line, output.say, bind)
+        job = Job(command, count, environment, output, bind)
         code = job.run()
-    except native.NativeError as error:
+    except (native.NativeError, CannotStart) as error:
         output.say(str(error))
-        raise typer.Exit(1) from None
-    except OSError as error:
-        output.say(f"cannot start {command[0]}: {error.strerror}")
-        raise typer.Exit(126) from None
+        output.finish()
+        raise typer.Exit(126 if isinstance(error, CannotStart) else 1) from None
     finally:
         close()
     if json:
-        ranks = [
-            {
-                "rank": r.rank,
-                "pid": r.process.pid,
-                "place": r.place,
-                "exit_code": r.exit_code,
-                "seconds": round(r.seconds or 0, 6),
-            }
-            for r in job.ranks
-        ]
-        summary = {"command": command, "size": count, "store": store, "exit_code": code, "failed_rank": job.failed_rank}
-        typer.echo(json_module.dumps({**summary, "ranks": ranks}))
+        output.tell(json_module.dumps({"command": command, "size": count, "store": store, **summary(job)}))
+    if not job.unread:
+        output.finish()
     raise typer.Exit(code)
+
+
+def summary(job: Job) -> dict[str, Any]:
+    """What --json tells of a job that has ended."""
+    ranks = [
+        {
+            "rank": r.rank,
+            "pid": r.process.pid,
+            "place": r.place,
+            "exit_code": r.exit_code,
+            "seconds": round(r.seconds or 0, 6),
+        }
+        for r in job.ranks
+    ]
+    return {"exit_code": job.exit_code, "failed_rank": job.failed_rank, "ranks": ranks}
 
 
 def command_for(program: str, arguments: list[str]) -> list[str]:
@@ -117,33 +121,3 @@ def open_store(key: bytes) -> tuple[str, str, Callable[[], None]]:
     except native.NativeError:
         folder = tempfile.TemporaryDirectory(prefix="thalweg-")  # mode 0700
         return "file", f"file:{folder.name}/store", folder.cleanup
-
-
-class Output:
-    """Writes whole tagged lines. One process writes, so lines never mix."""
-
-    def __init__(self, only_errors: bool) -> None:
-        self._out = sys.stderr if only_errors else sys.stdout
-        self._broken = False
-
-    def line(self, rank: int, text: bytes, error: bool) -> None:
-        """One line of a rank."""
-        stream = sys.stderr if error else self._out
-        tag = f"[{rank}]"
-        if stream.isatty() and "NO_COLOR" not in os.environ:
-            tag = f"\x1b[{COLOURS[rank % len(COLOURS)]}m{tag}\x1b[0m"
-        self._write(stream, tag.encode() + b" " + text + b"\n")
-
-    def say(self, text: str) -> None:
-        """A word of the launcher's own."""
-        self._write(sys.stderr, f"thalweg run: {text}\n".encode())
-
-    def _write(self, stream, data: bytes) -> None:
-        if self._broken:
-            return
-        try:
-            stream.buffer.write(data)
-            stream.buffer.flush()
-        except BrokenPipeError:  # the reader left (| head): the job continues without output
-            self._broken = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
