@@ -43,8 +43,6 @@ void send(Pair& p, Buffers& b, size_t i, size_t n, tw_request* r) {
   must(tw_am_send(p.endpoint, kId, &header, sizeof header, b.at(i), n, b.layout() ? &o : nullptr, r), "tw_am_send");
 }
 
-size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_bytes(b.layout()) : o.size; }
-
 }  // namespace
 
 Sample am_latency(Pair& p, const Order& order) {
@@ -58,7 +56,7 @@ Sample am_latency(Pair& p, const Order& order) {
   uint64_t expected = 0;
   auto ping = [&] {
     tw_request r = TW_REQUEST_NONE;
-    send(p, out, 0, moved(out, order), &r);
+    send(p, out, 0, order.size, &r);
     p.wait(r);
   };
   auto pong = [&] {
@@ -95,7 +93,7 @@ Sample am_window(Pair& p, const Order& order) {
   p.sync();
   s.seconds = time_windows(order, [&] {
     if (p.rank == 0) {
-      for (size_t i = 0; i < order.window; ++i) send(p, buffers, i, moved(buffers, order), &requests[i]);
+      for (size_t i = 0; i < order.window; ++i) send(p, buffers, i, order.size, &requests[i]);
       for (tw_request& r : requests) p.wait(r);
       p.receive(ack, sizeof ack, kAckTag);
     } else {

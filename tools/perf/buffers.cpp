@@ -34,7 +34,6 @@ Buffers::Buffers(tw_context* context, const Order& order, size_t count, int side
       span_(order.size),
       count_(count) {
   if (shape_) {
-    shape_.count = std::max<uint64_t>(1, order.size / shape_.block);
     span_ = (shape_.count - 1) * shape_.stride + shape_.block;
     int64_t stride = static_cast<int64_t>(shape_.stride);
     must(tw_layout_strided(1, shape_.block, &shape_.count, &stride, &layout_), "tw_layout_strided");

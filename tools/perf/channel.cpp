@@ -23,9 +23,8 @@ Sample channel_latency(Pair& p, const Order& order) {
     const bool sends = (i == 0) == (p.rank == 0);
     const Buffers& buffers = sends ? out : in;
     step.layout = buffers.layout();
-    const size_t n = step.layout != nullptr ? tw_layout_bytes(step.layout) : order.size;
-    must(sends ? tw_plan_send(starter.plan(i), p.endpoint, buffers.at(0), n, kTag, &step, nullptr)
-               : tw_plan_recv(starter.plan(i), p.endpoint, buffers.at(0), n, kTag, &step, nullptr),
+    must(sends ? tw_plan_send(starter.plan(i), p.endpoint, buffers.at(0), order.size, kTag, &step, nullptr)
+               : tw_plan_recv(starter.plan(i), p.endpoint, buffers.at(0), order.size, kTag, &step, nullptr),
          "tw_plan_send and tw_plan_recv");
   }
   starter.prepare();

@@ -236,6 +236,7 @@ void check_link(Pair& pair, const Options& o) {
 int run_check(Options o, char** argv) {
   cpu_set_t allowed;
   ::sched_getaffinity(0, sizeof allowed, &allowed);
+  ::setenv("THALWEG_KEEP_JOB_KEY", "1", 1);  // for the next pair's contexts and processes
   if (o.sizes.empty()) o.sizes = all_sizes();
   const std::vector<Path> paths = paths_of(o);
   if (paths.empty()) return 2;

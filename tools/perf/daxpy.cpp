@@ -13,12 +13,12 @@ constexpr double kFactor = 0.5;
 double x_at(uint64_t seed, size_t i) { return static_cast<double>((i * 2654435761u + seed) % 4096); }
 double y_at(uint64_t seed, size_t i) { return static_cast<double>((i * 40503u + seed) % 1024); }
 
-double get_seconds(Pair& p, const Order& order, const SharedWindow& shared, void* to) {
+double get_seconds(Pair& p, const Order& order, const SharedWindow& shared, void* to, size_t bytes) {
   tw_remote_memory* remote = nullptr;
   must(tw_window_remote(shared.get(), 1, &remote), "tw_window_remote");
   return time_windows(order, [&] {
     tw_request r = TW_REQUEST_NONE;
-    must(tw_get(p.endpoint, to, order.size, remote, 0, nullptr, &r), "tw_get");
+    must(tw_get(p.endpoint, to, bytes, remote, 0, nullptr, &r), "tw_get");
     p.wait(r);
   });
 }
@@ -27,11 +27,11 @@ double get_seconds(Pair& p, const Order& order, const SharedWindow& shared, void
 
 Sample daxpy(Pair& p, const Order& order) {
   Sample s;
-  const size_t n = order.size / sizeof(double);
+  const size_t n = order.size / sizeof(double), bytes = n * sizeof(double);
   Buffers buffers(p.context, order, 1, p.rank);
   std::vector<double> values(n), landed(n);
   for (size_t i = 0; i < n; ++i) values[i] = p.rank == 1 ? x_at(order.seed, i) : y_at(order.seed, i);
-  buffers.write(0, values.data(), n * sizeof(double));
+  buffers.write(0, values.data(), bytes);
   {
     const SharedWindow shared(p, buffers);
     if (p.rank == 0) {
@@ -47,14 +47,15 @@ Sample daxpy(Pair& p, const Order& order) {
       for (size_t i = 0; i < n; ++i) {
         s.verified &= y[i] == y_at(order.seed, i) + kFactor * static_cast<double>(rounds) * x_at(order.seed, i);
       }
-      const double get = get_seconds(p, order, shared, landed.data());
-      s.figures = {{"get", static_cast<double>(order.size) / get / 1e9, "GB/s"}, {"of_get", 100 * get / s.seconds, "%"}};
+      const double get = get_seconds(p, order, shared, landed.data(), bytes);
+      s.figures = {{"get", static_cast<double>(bytes) / get / 1e9, "GB/s"}, {"of_get", 100 * get / s.seconds, "%"}};
       for (size_t i = 0; i < n; ++i) s.verified &= landed[i] == x_at(order.seed, i);
     }
     p.sync();
   }
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " mapped";
   s.messages = 1;
+  s.bytes = bytes;
   return s;
 }
 

@@ -15,7 +15,6 @@ struct Exposed {
   void reset_signal();
   uint64_t signal_value() const;
   tw_op_options options() const;
-  size_t moved(const Order& o) const { return source.layout() ? tw_layout_bytes(source.layout()) : o.size; }
 
   Pair& pair;
   Buffers target, source;

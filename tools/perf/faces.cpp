@@ -67,6 +67,7 @@ Sample faces(Pair& p, const Order& order) {
   };
   s.latency_us = measured(ij, false);
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " plan, " + ways;
+  s.bytes = face;
   s.figures = {{"N", static_cast<double>(n), ""},
                {"ij_to_contiguous", percentile(measured(ij, true), 50), "us"},
                {"ik", percentile(measured(ik, false), 50), "us"},

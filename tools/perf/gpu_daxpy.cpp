@@ -188,7 +188,8 @@ Sample measured(Pair& p, const Order& order, Region& region, tw_window* window) 
       region.holds(0, [&](size_t i) { return y_at(order.seed, i) + kFactor * static_cast<double>(kernels.rounds()) * x(i); });
   s.verified &= region.holds(1, x);
   s.seconds = percentile(daxpy, 50);
-  const double bytes = static_cast<double>(order.size) * kernels.each();
+  s.bytes = order.size / sizeof(double) * sizeof(double);
+  const double bytes = static_cast<double>(s.bytes) * kernels.each();
   const double by_get = percentile(get, 50), by_copy = percentile(copy, 50);
   s.figures = {{"get", bytes / by_get / 1e9, "GB/s"},
                {"of_get", 100 * by_get / s.seconds, "%"},

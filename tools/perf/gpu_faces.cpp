@@ -61,6 +61,7 @@ Sample faces_kernel(Pair& p, const Order& order) {
   s.route = kernels.route(shape);
   const double contiguous = percentile(measured(ij, true), 50), rows = percentile(measured(ik, false), 50),
                whole = percentile(measured(jk, false), 50);
+  s.bytes = n * n * kElement;
   s.figures = {{"N", static_cast<double>(n), ""},
                {"ij_to_contiguous", contiguous, "us"},
                {"ik", rows, "us"},

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // thalweg-perf: starts or finds the other process, then orders one measurement after another.
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +14,7 @@
 #include "check.hpp"
 #include "collectives.hpp"
 #include "machine/alone.hpp"
+#include "processes.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -88,19 +86,28 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   return order;
 }
 
+/// A window of buffers has room in memory: smaller ones, or fewer of those whose size a layout says.
+Order order_with_room(const Options& o, const Test& test, size_t size) {
+  constexpr size_t kMost = size_t{2} << 30;
+  Order order = order_of(o, test, size);
+  if (test.latency || o.window <= 1 || size <= kMost / o.window) return order;
+  if (!o.layout) return order_of(o, test, kMost / o.window);
+  order.window = std::max<uint64_t>(1, kMost / size);
+  return order;
+}
+
 }  // namespace
 
 Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
-  if (!test.latency)
-    while (o.window > 1 && size * o.window > (size_t{2} << 30)) size = (size_t{2} << 30) / o.window;
-  Order order = order_of(o, test, size);
+  Order order = order_with_room(o, test, size);
   order.verify = 1;
   order.iterations = 2;
   bool verified = execute(pair, test, order).verified;
   order.verify = 0;
   order.iterations = 3;
   Sample quick = execute(pair, test, order);
-  double each = test.latency ? percentile(quick.latency_us, 50) * 2e-6 * batch_of(order) : quick.seconds;
+  const unsigned batch = quick.batch != 0 ? quick.batch : batch_of(order);
+  double each = test.latency ? percentile(quick.latency_us, 50) * 2e-6 * batch : quick.seconds;
   order.iterations = static_cast<uint64_t>(std::clamp(o.seconds / std::max(each, 1e-9), 3.0, test.latency ? 50000.0 : 20000.0));
   Sample s = execute(pair, test, order);
   Result r;
@@ -108,9 +115,9 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   r.transport = tw_endpoint_transport(pair.endpoint);
   r.route = s.route;
   r.predicted_us = pair.predicted_us;
-  r.size = size;
+  r.size = s.bytes != 0 ? s.bytes : order.size;
   for (int side = 0; side < 2; ++side) r.memory[side] = order.memory[side];
-  r.iterations = order.iterations * (test.latency ? batch_of(order) : s.messages);
+  r.iterations = order.iterations * (test.latency ? batch : s.messages);
   r.verified = verified && quick.verified && s.verified;
   r.figures = std::move(s.figures);
   r.fresh = s.fresh;
@@ -118,10 +125,10 @@ Result measure(Pair& pair, const Options& o, const Test& test, size_t size) {
   if (test.latency) {
     double us = percentile(s.latency_us, 50);
     r.latency_us = std::move(s.latency_us);
-    r.bandwidth = static_cast<double>(size) / us / 1e3;
+    r.bandwidth = static_cast<double>(r.size) / us / 1e3;
     r.rate = 1 / us;
   } else {
-    r.bandwidth = static_cast<double>(size * s.messages) / s.seconds / 1e9;
+    r.bandwidth = static_cast<double>(r.size * s.messages) / s.seconds / 1e9;
     r.rate = static_cast<double>(s.messages) / s.seconds / 1e6;
   }
   return r;
@@ -151,11 +158,12 @@ void obey(Pair& pair) {
   for (;;) {
     Order order{};
     pair.receive(&order, sizeof order, kControlTag);
-    if (order.test[0] == 0) return;
+    if (order.test[0] == 0) return pair.part();
     order.test[sizeof order.test - 1] = 0;
     for (auto& memory : order.memory) memory[kMemoryName - 1] = 0;
     const Test* test = find_test(order.test);
     if (test == nullptr) die(order.test, TW_ERR_UNSUPPORTED);
+    if (const std::string why = why_refused(order); !why.empty()) end_with("the other process orders what is refused: " + why);
     pair.sleep = order.sleep;
     execute(pair, *test, order);
   }
@@ -177,6 +185,7 @@ void command(std::vector<std::unique_ptr<Pair>>& pairs, const Options& o) {
 
 void end_all(std::vector<std::unique_ptr<Pair>>& pairs) {
   for (auto& pair : pairs) {
+    pair->part();
     Order end{};
     pair->send(&end, sizeof end, kControlTag);
   }
@@ -204,8 +213,8 @@ bool one_thread(const Options& o) {
   return o.threads == 1 && !o.progress_thread && o.trigger != Trigger::queue && o.trigger != Trigger::graph;
 }
 
-/// Both sides of a locally started pair of processes.
-void local(const Options& o, int socket, int rank) {
+/// Both sides of a locally started pair of processes. Rank 0 watches the other.
+void local(const Options& o, int socket, int rank, Watch* watch = nullptr) {
   tw_context* context = make_context(o);  // before the pinning: the first one of a machine measures costs on two cores
   if (one_thread(o)) pin_to_core(static_cast<unsigned>(rank));
   {
@@ -216,6 +225,7 @@ void local(const Options& o, int socket, int rank) {
     }
     if (rank == 0) {
       o.check ? check_link(*pairs[0], o) : o.test == "tune" ? tune_link(*pairs[0], o) : command(pairs, o);
+      watch->over();
       end_all(pairs);
     } else {
       serve_threads(pairs);
@@ -229,10 +239,8 @@ void local(const Options& o, int socket, int rank) {
 int start_locally(const Options& o, char** argv) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) die("socketpair", TW_ERR_IO);
-  pid_t child = ::fork();
-  if (child < 0) die("fork", TW_ERR_IO);
+  const pid_t child = start_child();
   if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::close(sockets[0]);
     std::string fd = std::to_string(sockets[1]), threads = std::to_string(o.threads);
     std::vector<char*> args = {argv[0],
@@ -253,24 +261,52 @@ int start_locally(const Options& o, char** argv) {
   }
   ::close(sockets[1]);
   ::fcntl(sockets[0], F_SETFD, FD_CLOEXEC);
-  local(o, sockets[0], 0);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+  int code = 0;
+  {
+    Watch watch(sockets[0]);
+    local(o, sockets[0], 0, &watch);
+    code = exit_code_of(child);
+  }
+  ::close(sockets[0]);
+  return code;
 }
 
 namespace {
 
-int serve(const Options& o) {
+/// One client, to its end. A byte into `listening` once the port is there.
+void serve_one(const Options& o, int listening) {
   tw_context* context = make_context(o);
-  for (;;) {
+  {
+    Pair pair(o, context, 1);
     tw_listener* listener = nullptr;
-    auto pair = std::make_unique<Pair>(o, context, 1);
-    must(tw_listen(pair->worker, (":" + std::to_string(o.listen_port)).c_str(), nullptr, &listener), "tw_listen");
+    must(tw_listen(pair.worker, (":" + std::to_string(o.listen_port)).c_str(), nullptr, &listener), "tw_listen");
     std::fprintf(stderr, "thalweg perf: serving on port %u\n", tw_listener_port(listener));
-    pair->accept_from(listener);
+    if (::write(listening, "", 1) != 1) die("write", TW_ERR_IO);
+    pair.accept_from(listener);
     tw_listener_close(listener);
-    obey(*pair);
+    obey(pair);
+  }
+  tw_context_destroy(context);
+}
+
+/// Each client has a process of its own: one that is lost, or orders nonsense, ends no other's.
+int serve(const Options& o) {
+  for (;;) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0) die("pipe2", TW_ERR_IO);
+    const pid_t child = start_child();
+    if (child == 0) {
+      ::close(ready[0]);
+      serve_one(o, ready[1]);
+      _exit(0);
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    const bool listened = ::read(ready[0], &byte, 1) == 1;
+    ::close(ready[0]);
+    const int code = exit_code_of(child);
+    if (!listened) return code;
+    if (code != 0) std::fprintf(stderr, "thalweg perf: that client did not come to its end\n");
   }
 }
 
@@ -295,6 +331,23 @@ const Test* find_test(const std::string& name) {
   }
   return nullptr;
 }
+
+namespace {
+
+/// Reports what of the user's sizes and options is refused, before anything is started.
+bool can_measure(const Options& o) {
+  const Test* const test = find_test(o.test);
+  if (test == nullptr) return true;
+  for (const size_t size : o.sizes.empty() ? default_sizes(o, *test) : o.sizes) {
+    const std::string why = why_refused(order_of(o, *test, size));
+    if (why.empty()) continue;
+    std::fprintf(stderr, "thalweg perf: %s\n", why.c_str());
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 /// Reports a test without such a trigger.
 bool can_trigger(const Options& o) {
@@ -322,7 +375,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (is_collective(o.test)) return run_collective(o, argv);
-  if (!can_trigger(o)) return 2;
+  if (!can_trigger(o) || !can_measure(o)) return 2;
   if (o.test == "tune") return o.check ? run_check(o, argv) : run_tune(o, argv);
   if (o.transport == "self") {
     run_self(o);
@@ -338,4 +391,8 @@ int run(int argc, char** argv) {
 
 }  // namespace perf
 
-int main(int argc, char** argv) { return perf::run(argc, argv); }
+int main(int argc, char** argv) {
+  perf::hear_of_children();
+  const int code = perf::run(argc, argv);
+  return code == 0 && perf::wrong_data() ? 1 : code;
+}

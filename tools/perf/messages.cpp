@@ -23,8 +23,6 @@ struct Window {
   }
 };
 
-size_t moved(const Buffers& b, const Order& o) { return b.layout() ? tw_layout_bytes(b.layout()) : o.size; }
-
 }  // namespace
 
 Sample tag_latency(Pair& p, const Order& order) {
@@ -35,7 +33,7 @@ Sample tag_latency(Pair& p, const Order& order) {
   tw_op_options o_out = layout_option(out), o_in = layout_option(in);
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
-  size_t n = moved(out, order);
+  const size_t n = order.size;
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   auto send = [&] {
     out.renew(0);
@@ -73,7 +71,7 @@ Sample tag_window(Pair& p, const Order& order) {
   s.fresh = buffers.renews();
   tw_op_options options = layout_option(buffers);
   const tw_op_options* o = buffers.layout() ? &options : nullptr;
-  size_t n = moved(buffers, order);
+  const size_t n = order.size;
   Window window(order.window);
   char ack[4] = {};
   if (p.rank == 0) buffers.fill(order.seed);
@@ -107,7 +105,7 @@ Sample tag_both(Pair& p, const Order& order) {
   tw_op_options o_out = layout_option(out), o_in = layout_option(in);
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
-  size_t n = moved(out, order);
+  const size_t n = order.size;
   Window sends(order.window), receives(order.window);
   out.fill(order.seed + static_cast<uint64_t>(p.rank));
   p.sync();

@@ -21,15 +21,10 @@ void put_words(Exposed& x, const Order& order, std::vector<double>* out) {
   auto* word = reinterpret_cast<uint64_t*>(x.target.at(0));
   uint64_t value = 0;
   auto put = [&] { must(tw_put(p.endpoint, &value, sizeof value, x.remote, 0, nullptr, nullptr), "tw_put"); };
+  auto seen = [&] { return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value; };
   auto see = [&] {
-    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) {
-      if (!x.map)
-        p.progress();
-#if defined(__x86_64__)
-      else
-        __builtin_ia32_pause();
-#endif
-    }
+    if (x.map) return p.await_store(seen);
+    while (!seen()) p.progress();
   };
   __atomic_store_n(word, 0, __ATOMIC_RELEASE);
   p.sync();
@@ -56,7 +51,7 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
     o.signal_value = round;
     x.source.renew(0);
     tw_request r = TW_REQUEST_NONE;
-    must(tw_put(p.endpoint, x.source.at(0), x.moved(order), x.remote, 0, &o, &r), "tw_put");
+    must(tw_put(p.endpoint, x.source.at(0), order.size, x.remote, 0, &o, &r), "tw_put");
     p.wait(r);
   };
   auto see = [&] { must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait"); };
@@ -109,7 +104,7 @@ Sample put_window(Pair& p, const Order& order) {
     s.seconds = time_windows(order, [&] {
       for (size_t i = 0; i < order.window; ++i) {
         x.source.renew(i);
-        must(tw_put(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_put");
+        must(tw_put(p.endpoint, x.source.at(i), order.size, x.remote, x.target.offset(i), &o, &requests[i]), "tw_put");
       }
       for (tw_request& r : requests) p.wait(r);
       flush(p);
@@ -126,6 +121,11 @@ namespace {
 /// Does the owner of what is got write it anew before each get? Both ranks must agree, whatever their own memory is.
 bool owner_renews(const Order& order) { return order.reuse == 0 && !on_device(order.memory[1]); }
 
+/// Gets of a window of buffers, so many times in one time.
+unsigned batch_of_gets(const Order& order, size_t window) {
+  return owner_renews(order) || window > 1 ? 1 : batch_of(order.size);
+}
+
 /// Gets of a window of buffers; their owner writes them anew before each one where they are not reused. Rank 0: the times,
 /// in ns.
 std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
@@ -133,7 +133,7 @@ std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
   const bool renews = owner_renews(order);
   char token = 0;
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
-  const unsigned batch = renews || window > 1 ? 1 : batch_of(order.size);  // in one time
+  const unsigned batch = batch_of_gets(order, window);
   std::vector<tw_request> requests(window, TW_REQUEST_NONE);
   const tw_op_options o = x.options();
   std::vector<double> times;
@@ -153,7 +153,7 @@ std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
     const uint64_t start = now_ns();
     for (unsigned n = 0; n < batch; ++n) {
       for (size_t i = 0; i < window; ++i)
-        must(tw_get(p.endpoint, x.source.at(i), x.moved(order), x.remote, x.target.offset(i), &o, &requests[i]), "tw_get");
+        must(tw_get(p.endpoint, x.source.at(i), order.size, x.remote, x.target.offset(i), &o, &requests[i]), "tw_get");
       for (tw_request& r : requests) p.wait(r);
     }
     if (round >= warm) times.push_back(static_cast<double>(now_ns() - start) / batch);
@@ -172,6 +172,7 @@ Sample get_some(Pair& p, const Order& order, size_t window) {
   for (const double ns : times) s.latency_us.push_back(ns / 1e3);  // a get is a round trip by itself
   s.seconds = percentile(times, 50) / 1e9;
   s.messages = window;
+  s.batch = batch_of_gets(order, window);
   for (size_t i = 0; p.rank == 0 && i < window; ++i) s.verified &= x.source.check(i, order.seed + 1);
   return s;
 }

@@ -68,7 +68,7 @@ Options
   --threads T                   pairs of workers, each with its own thread (1); memory, tiers, collaborate: threads of the host (one
                                 for each processor that the process may use)
   --tmpfs DIR, --disk DIR       folders of tiers and pages                       (/dev/shm, and TMPDIR or /tmp)
-  --layout strided:COUNT,BLOCK,STRIDE   both sides strided, COUNT blocks of BLOCK bytes, STRIDE apart
+  --layout strided:COUNT,BLOCK,STRIDE   both sides strided, COUNT blocks of BLOCK bytes, STRIDE apart: instead of --size
   --memory plain|huge|PLACE     malloc, transparent huge pages, or tw_memory_allocate with that place: host, pinned,
                                 cuda[:N], managed[:N], vmm[:N], pool[:N], emulated[:N] (plain; one-sided: host); copies, flags,
                                 atomics, pages: cuda:N (all GPUs); collaborate: host, pinned, managed:N, cuda:N
@@ -101,8 +101,8 @@ Options
                                 owner stores into each cache line of it first (a get's owner outside of the measured time)
   --sleep                       wait in the kernel instead of polling
   --tls                         TLS 1.3 on TCP
-  --json                        one JSON object a line; --csv: test,size,value,unit
-Payload is verified at every size. Latency is one way: half a round trip, for ping-pong tests.
+  --json                        one JSON object a line; --csv: test,size,value,unit; for wrong data test,size,,not verified
+Payload is verified at every size; exit code 1: some was wrong, 3: the other process is gone, or something failed. Latency is one way: half a round trip, for ping-pong tests.
 )";
 
 bool parse_size(const std::string& text, size_t* out) {
@@ -128,7 +128,7 @@ bool parse_size(const std::string& text, size_t* out) {
     default:
       break;
   }
-  if (*end != 0) return false;
+  if (*end != 0 || value > 1e15) return false;
   *out = static_cast<size_t>(value);
   return true;
 }
@@ -382,10 +382,8 @@ bool parse(int argc, char** argv, Options* out) {
     if (out->memory[1].empty()) out->memory[1] = out->memory[0];
   }
   if (!check_alone(*out) || !check_collective(*out) || !check_kernels(out)) return false;
-  if (out->layout && (out->test.rfind("bytes", 0) == 0 || out->test.rfind("atomic", 0) == 0 || out->test == "blocks_bw" ||
-                      out->test == "signal_lat" || out->test == "chain" || out->test == "strided_put" || out->test == "daxpy" ||
-                      out->test == "floor"))
-    return refuse("--layout does not apply to " + out->test);
+  if (out->layout && out->test == "tune") return refuse("--layout does not apply to tune");
+  if (out->layout && out->sizes.empty()) out->sizes = {out->layout.bytes()};
   return true;
 }
 

@@ -11,6 +11,7 @@ namespace perf {
 struct Layout {  // --layout strided:COUNT,BLOCK,STRIDE
   uint64_t count = 0, block = 0, stride = 0;
   explicit operator bool() const { return count != 0; }
+  uint64_t bytes() const { return count * block; }
 };
 
 inline constexpr size_t kMemoryName = 24;  // bytes of a place's name, with its end

@@ -24,7 +24,6 @@ class ByMessage final : public Way {
  public:
   ByMessage(Pair& pair, const Order& order, Buffers& buffers) : pair_(pair), buffers_(buffers), length_(order.size) {
     options_.layout = buffers.layout();
-    if (buffers.layout() != nullptr) length_ = tw_layout_bytes(buffers.layout());
   }
   void begin() override {
     if (pair_.rank == 0) {

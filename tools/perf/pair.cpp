@@ -91,16 +91,14 @@ void Pair::connect_local(int socket, const char* transport) {
   transfer_all(socket, &their_length, sizeof their_length, false);
   theirs.resize(their_length);
   transfer_all(socket, theirs.data(), theirs.size(), false);
-  tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
+  tw_endpoint_options o = endpoint_options();
   o.transport = std::strcmp(transport, "auto") == 0 ? nullptr : transport;
-  o.tls = tls_;
   must(tw_connect(worker, theirs.data(), theirs.size(), &o, &endpoint), "tw_connect");
   finish_connecting();
 }
 
 void Pair::connect_to(const std::string& host) {
-  tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
-  o.tls = tls_;
+  const tw_endpoint_options o = endpoint_options();
   std::string address = host.find(':') == std::string::npos ? host + ":27182" : host;
   must(tw_connect_to(worker, address.c_str(), &o, &endpoint), "tw_connect_to");
   finish_connecting();
@@ -111,11 +109,30 @@ void Pair::accept_from(tw_listener* listener) {
   tw_status st;
   while ((st = tw_listener_next(listener, &request)) == TW_AGAIN) (void)tw_worker_wait(worker, 1000000000ull);
   must(st, "tw_listener_next");
-  must(tw_accept(request, nullptr, &endpoint), "tw_accept");
+  tw_endpoint_options o = endpoint_options();
+  o.tls = 0;  // the client's word
+  must(tw_accept(request, &o, &endpoint), "tw_accept");
   finish_connecting();
 }
 
-void Pair::finish_connecting() { must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting"); }
+tw_endpoint_options Pair::endpoint_options() {
+  tw_endpoint_options o = TW_ENDPOINT_OPTIONS_INIT;
+  o.tls = tls_;
+  o.on_lost = lost;
+  o.arg = this;
+  return o;
+}
+
+/// Not every wait of a test would end: those of any source, handlers, signals, memory that is polled.
+void Pair::lost(void* pair, tw_endpoint*, tw_status why) {
+  if (!static_cast<Pair*>(pair)->talking_) return;
+  end_with(std::string("the other process is gone: ") + tw_status_name(why));
+}
+
+void Pair::finish_connecting() {
+  must(tw_endpoint_wait(endpoint, 20000000000ull), "connecting");
+  talking_ = true;
+}
 
 void Pair::progress() {
   if (tw_worker_progress(worker) == 0 && sleep) (void)tw_worker_wait(worker, 100000000ull);

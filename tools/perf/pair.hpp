@@ -6,22 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "options.hpp"
+#include "order.hpp"
 
 namespace perf {
-
-/// One measurement as rank 0 orders it; travels as a message.
-struct Order {
-  char test[24];
-  uint64_t size;        // bytes moved; 0: end
-  uint64_t iterations;  // round trips, or windows
-  uint64_t window;
-  uint64_t seed;    // of the payload
-  uint64_t verify;  // 1: check payload, do not care about time
-  Layout layout;
-  uint8_t sleep, trigger, waits, reuse, unused[4];  // trigger: Trigger; waits: TW_WAITS_*
-  char memory[2][kMemoryName];                      // of rank 0's buffers and of rank 1's: as in --memory
-};
 
 [[noreturn]] void die(const char* what, tw_status status);
 /// What goes wrong outside of the library: the text, and the end of the process.
@@ -32,6 +19,12 @@ inline void must(tw_status status, const char* what) {
 uint64_t now_ns();
 uint64_t thread_ns();  // of this thread's processor time
 void pin_to_core(unsigned core);
+/// Of a loop that polls memory.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 /// By which others connect to it.
 std::vector<unsigned char> address_of(tw_worker* worker);
@@ -53,7 +46,21 @@ class Pair {
   tw_request post_receive(void* data, size_t length, uint64_t tag);
   void wait(tw_request request);  // progresses (or sleeps) until done, releases
   void progress();
+  /// Until the other process has stored what makes seen() true, into memory that it maps, where nothing has to progress. Now and then
+  /// this does all the same: nothing else tells that it is gone.
+  template <class Seen>
+  void await_store(Seen seen) {
+    constexpr unsigned kPolls = 4096;  // some 100 us: none of a ping-pong has so many
+    for (unsigned polls = 1; !seen(); ++polls) {
+      if (polls % kPolls == 0)
+        progress();
+      else
+        relax();
+    }
+  }
   void sync();  // both ranks have arrived
+  /// From now on the other process may go.
+  void part() { talking_ = false; }
   /// The way of an operation on a local buffer to the memory that the order gives the peer; remote: of one-sided operations.
   std::string route(const char* verb, const Order& order, const void* local, tw_remote_memory* remote = nullptr);
 
@@ -65,8 +72,10 @@ class Pair {
   double predicted_us = 0;  // of the way of route(); 0: none
 
  private:
+  tw_endpoint_options endpoint_options();
+  static void lost(void* pair, tw_endpoint* endpoint, tw_status why);  // ends this process, wherever it waits
   void finish_connecting();
-  bool tls_;
+  bool tls_, talking_ = false;
 };
 
 inline constexpr uint64_t kControlTag = 0xffff000000000001ull, kDataTag = 7, kAckTag = 8;

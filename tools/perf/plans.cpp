@@ -14,7 +14,7 @@ std::string route_of(const Pair& p, const std::string& ways) {
 
 /// The whole buffer, with the order's layouts.
 std::vector<Piece> whole(const Exposed& x, const Order& order) {
-  return {{0, 0, x.moved(order), x.source.layout(), x.target.layout()}};
+  return {{0, 0, order.size, x.source.layout(), x.target.layout()}};
 }
 
 /// k equal pieces, each behind the one before with a gap of its own length.
@@ -122,6 +122,7 @@ Sample chain(Pair& p, const Order& order) {
   x.target.poison();
   const double planned = percentile(s.latency_us, 50), straight = percentile(plan_rounds(x, order, contiguous), 50);
   s.verified &= right(x, order, contiguous, room.size);
+  s.bytes = total;
   s.figures = {{"pieces", static_cast<double>(order.window), ""},
                {"contiguous", straight, "us"},
                {"of_contiguous", 100 * planned / straight, "%"}};

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks.hpp"
 
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include <errno.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "processes.hpp"
 
 namespace perf {
 namespace {
 
-constexpr char kFolder[] = "/tmp/thalweg-perf-";
+constexpr char kFolder[] = "thalweg-perf-XXXXXX";
 
 /// By a thalweg-perf: its processes are pinned, where a launcher binds its own.
 bool started_by_perf() {
   const char* const store = std::getenv("THALWEG_STORE");
-  return store != nullptr && std::strncmp(store, "file:", 5) == 0 && std::strncmp(store + 5, kFolder, sizeof kFolder - 1) == 0;
+  const std::string name(kFolder, sizeof kFolder - sizeof "XXXXXX");
+  return store != nullptr && std::strncmp(store, "file:", 5) == 0 && std::strstr(store, ("/" + name).c_str()) != nullptr;
 }
 
 bool launched() {
@@ -32,16 +35,17 @@ bool launched() {
 }  // namespace
 
 void Ranks::start_others(unsigned count, char** argv) {
-  folder_ = std::string(kFolder) + "XXXXXX";
-  if (::mkdtemp(folder_.data()) == nullptr) die("mkdtemp", TW_ERR_IO);
+  std::error_code none;
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(none);
+  folder_ = (none ? std::filesystem::path("/tmp") : temporary) / kFolder;
+  if (::mkdtemp(folder_.data()) == nullptr)
+    end_with("cannot make a folder " + folder_ + ": " + std::strerror(errno) + "; set TMPDIR");
   ::setenv("THALWEG_STORE", ("file:" + folder_ + "/store").c_str(), 1);
   ::setenv("THALWEG_SIZE", std::to_string(count).c_str(), 1);
   for (unsigned i = 1; i < count; ++i) {
     ::setenv("THALWEG_RANK", std::to_string(i).c_str(), 1);
-    const pid_t child = ::fork();
-    if (child < 0) die("fork", TW_ERR_IO);
+    const pid_t child = start_child();
     if (child == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::execv("/proc/self/exe", argv);
       _exit(127);
     }
@@ -69,20 +73,18 @@ Ranks::Ranks(const Options& o, char** argv) {
   // core.
   const bool alone = !o.progress_thread && (o.trigger == Trigger::call || o.trigger == Trigger::host);
   if (started_by_perf() && alone) pin_to_core(rank);
+  if (!started_by_perf()) return;
+  barrier();  // all have met, and read the store no more: whatever ends this leaves nothing behind
+  if (folder_.empty()) return;
+  ::unlink((folder_ + "/store").c_str());
+  ::rmdir(folder_.c_str());
 }
 
 int Ranks::end() {
   barrier();
   must(tw_group_destroy(group), "tw_group_destroy");
   int code = 0;
-  for (const int child : children_) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    code = std::max(code, WIFEXITED(status) ? WEXITSTATUS(status) : 3);
-  }
-  if (folder_.empty()) return code;
-  ::unlink((folder_ + "/store").c_str());
-  ::rmdir(folder_.c_str());
+  for (const int child : children_) code = std::max(code, exit_code_of(child));
   return code;
 }
 

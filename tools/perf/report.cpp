@@ -34,6 +34,10 @@ void print_json(const Result& r) {
 }
 
 void print_csv(const Result& r) {
+  if (!r.verified) {  // numbers that mean nothing
+    std::printf("%s,%zu,,not verified\n", r.test.c_str(), r.size);
+    return;
+  }
   if (!r.latency_us.empty())
     std::printf("%s,%zu,%.6g,us\n", r.test.c_str(), r.size, percentile(r.latency_us, 50));
   else if (r.test.find("rate") != std::string::npos)
@@ -45,6 +49,13 @@ void print_csv(const Result& r) {
 }
 
 }  // namespace
+
+namespace {
+bool any_wrong = false;  // of this process's rows, which one thread prints
+}  // namespace
+
+bool wrong_data() { return any_wrong; }
+void note_wrong_data() { any_wrong = true; }
 
 std::string in_quotes(const std::string& text) {
   std::string out = "\"";
@@ -85,6 +96,7 @@ void print_header(Format format, const std::string& what) {
 }
 
 void print(Format format, const Result& r) {
+  if (!r.verified) note_wrong_data();
   if (format == Format::json)
     print_json(r);
   else if (format == Format::csv)

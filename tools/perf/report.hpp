@@ -35,5 +35,8 @@ std::string human_size(size_t bytes);
 std::string in_quotes(const std::string& text);  // as JSON has it
 void print_header(Format format, const std::string& what);
 void print(Format format, const Result& result);
+/// Was a row printed whose data was wrong? It makes the exit code 1.
+bool wrong_data();
+void note_wrong_data();  // by what prints rows
 
 }  // namespace perf

@@ -21,13 +21,12 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   out.fill(size);
   tw_op_options o = TW_OP_OPTIONS_INIT;
   o.layout = out.layout();
-  size_t n = out.layout() ? tw_layout_bytes(out.layout()) : size;
   std::vector<tw_request> requests(2 * order.window, TW_REQUEST_NONE);
   auto window = [&] {
     for (size_t i = 0; i < order.window; ++i) {
-      must(tw_recv(p.worker, in.at(i), n, kDataTag, ~0ull, &o, &requests[2 * i]), "tw_recv");
+      must(tw_recv(p.worker, in.at(i), size, kDataTag, ~0ull, &o, &requests[2 * i]), "tw_recv");
       out.renew(i);
-      must(tw_send(p.endpoint, out.at(i), n, kDataTag, &o, &requests[2 * i + 1]), "tw_send");
+      must(tw_send(p.endpoint, out.at(i), size, kDataTag, &o, &requests[2 * i + 1]), "tw_send");
     }
     for (tw_request& r : requests) p.wait(r);
   };
@@ -49,7 +48,7 @@ Result measure(Pair& p, const std::string& name, size_t size, const Options& opt
   r.verified = true;
   for (size_t i = 0; i < order.window; ++i) r.verified &= in.check(i, size);
   double us = percentile(times, 50) / static_cast<double>(order.window);
-  r.bandwidth = static_cast<double>(n) / us / 1e3;
+  r.bandwidth = static_cast<double>(size) / us / 1e3;
   r.rate = 1 / us;
   if (name == "tag_lat") r.latency_us = times;
   return r;

@@ -13,6 +13,8 @@ struct Sample {
   std::vector<double> latency_us;  // one way, one per batch
   double seconds = 0;              // of all windows
   uint64_t messages = 0;
+  uint64_t bytes = 0;  // of a message; 0: as many as the order says
+  unsigned batch = 0;  // round trips, or gets, in a time of latency_us; 0: batch_of(order)
   bool verified = true;
   bool fresh = false;  // each message was new data
   std::string route;

@@ -142,6 +142,7 @@ int run_tune(Options o, char** argv) {
   }
   const std::string file = given != nullptr ? given : "";
   ::setenv("THALWEG_COSTS", "off", 1);
+  ::setenv("THALWEG_KEEP_JOB_KEY", "1", 1);  // for the next pass's contexts and processes
   cpu_set_t allowed;
   ::sched_getaffinity(0, sizeof allowed, &allowed);
   for (const Pass& one : kPasses) {

@@ -6,12 +6,14 @@ from __future__ import annotations
 import dataclasses
 import json as json_module
 import pathlib
+import tempfile
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -72,21 +74,39 @@ def demo(
     """Measures, prints, draws."""
     console = Console(stderr=json)
     try:
+        _check_folder(output)
         rows = list(measure(console, seconds))
-    except native.NativeError as error:
+    except (native.NativeError, OSError) as error:
         typer.secho(f"thalweg demo: {error}", err=True, fg="red")
         raise typer.Exit(1) from None
-    pictures = draw(rows, output, console)
+    if not json:
+        console.print(table(rows))
+    pictures, failed = [], ""
+    try:
+        pictures = draw(rows, output, console)
+    except OSError as error:  # the disk is full, the folder went away
+        failed = f"no picture: {error}"
     wrong = [row for row in rows if row.get("verified") is False]
     if json:
         typer.echo(json_module.dumps({"rows": rows, "pictures": [str(p) for p in pictures], "verified": not wrong}))
-    else:
-        console.print(table(rows))
-        for picture in pictures:
-            console.print(f"Picture: {picture}", soft_wrap=True)
+    for picture in [] if json else pictures:
+        console.print(f"Picture: {picture}", soft_wrap=True)
+    if failed:
+        typer.secho(f"thalweg demo: {failed}", err=True, fg="red")
+        raise typer.Exit(1)
     if wrong:
         typer.secho(f"thalweg demo: {len(wrong)} rows moved wrong data", err=True, fg="red")
         raise typer.Exit(1)
+
+
+def _check_folder(folder: pathlib.Path) -> None:
+    """Before half a minute of measuring. OSError when the pictures cannot be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"{folder}: {error.strerror}; --output names a folder that you may write to") from None
 
 
 def measure(console: Console, seconds: float) -> Iterator[dict[str, Any]]:
@@ -121,6 +141,9 @@ def table(rows: list[dict[str, Any]]) -> Table:
         if previous not in (None, (row["step"], row["over"])):
             result.add_section()
         previous = (row["step"], row["over"])
+        if "unavailable" in row:
+            result.add_row(row["test"], "", "", escape(row["unavailable"]), "", "", style="dim")
+            continue
         result.add_row(
             row["test"], row["over"] or row.get("transport", ""), human_size(row["size"]),
             number((row.get("latency_us") or {}).get("p50")), number(row.get("bandwidth_GBps")), number(row.get("rate_Mps")),
@@ -143,5 +166,4 @@ def draw(rows: list[dict[str, Any]], folder: pathlib.Path, console: Console) -> 
     except ImportError as error:
         console.print(f"No picture: {error}. pip install 'thalweg[plots]' or matplotlib brings it.", style="yellow")
         return []
-    folder.mkdir(parents=True, exist_ok=True)
     return plot.draw(rows, folder / "thalweg-demo")

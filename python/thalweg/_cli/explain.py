@@ -7,6 +7,7 @@ import dataclasses
 import enum
 import json as json_module
 import multiprocessing
+import os
 from typing import Annotated
 
 import typer
@@ -144,6 +145,7 @@ def ask_many(verb: str, sizes: list[int], transport: str | None) -> tuple[str, d
     if transport == "self":
         with native.Context() as context:
             return answer(context, context.address(), verb, sizes, None)
+    hand_on_key()
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     other = spawn.Process(target=counterpart, args=(there,), daemon=True)
@@ -164,6 +166,12 @@ def ask_many(verb: str, sizes: list[int], transport: str | None) -> tuple[str, d
         other.join(5)
         if other.is_alive():
             other.kill()
+
+
+def hand_on_key() -> None:
+    """The library takes the job key out of the environment at the first context: what is started next needs it once more."""
+    if "THALWEG_JOB_KEY" in os.environ:
+        os.environ["THALWEG_JOB_KEY"] = os.environ["THALWEG_JOB_KEY"]  # as Python has it, from when it began
 
 
 def answer(

@@ -63,7 +63,7 @@ def bandwidth(row: dict[str, Any]) -> float | None:
 
 def points(rows: list[dict[str, Any]], value) -> tuple[list[int], list[float]]:
     """Sizes and values, in order of size, without what was not measured."""
-    found = sorted((row["size"], value(row)) for row in rows if value(row))
+    found = sorted((row["size"], value(row)) for row in rows if row.get("verified") is not False and value(row))
     return [size for size, _ in found], [v for _, v in found]
 
 

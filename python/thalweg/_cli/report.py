@@ -160,8 +160,10 @@ def _measure(output: pathlib.Path | None, json: pathlib.Path | None, seconds: fl
             early = True
             console.print("Ended early: writing what there is.", style="yellow")
         finally:
-            document.write(numbers, document.text_of(content))  # what comes next asks a driver, which may not answer
-            collector.finish()
+            try:
+                document.write(numbers, document.text_of(content))  # what comes next asks a driver, which may not answer
+            finally:
+                collector.finish()  # also where the numbers cannot be written: it ends what samples the driver
             document.write(numbers, document.text_of(content))
     document.write(target, page.page(document.parse(document.text_of(content), str(numbers))))
     _say(content, console)

@@ -7,11 +7,16 @@ nothing while a GPU idles, so it runs beside all measurements, and the report ke
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from typing import Any
+
+from thalweg._cli import launcher
 
 _PLAIN = {
     "index": "index",
@@ -45,12 +50,14 @@ class Sampler:
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115, closed by stop
         query = self._query() if self._program else None
         if query:
+            parent, libc = os.getpid(), ctypes.CDLL(None)
             self._process = subprocess.Popen(
                 [str(self._program), query, "--format=csv,noheader,nounits", "--loop-ms=1000"],
                 stdout=self._output,
                 stderr=subprocess.DEVNULL,
                 stdin=subprocess.DEVNULL,
                 text=True,
+                preexec_fn=lambda: launcher.die_with(libc, parent, signal.SIGKILL),  # however this process ends
             )
 
     def _query(self) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from . import units
+from . import readings, units
 from .document import Document, Row
 from .units import human_size
 
@@ -41,7 +41,7 @@ def of(document: Document) -> list[Quantity]:
     found: dict[tuple[str, str], Quantity] = {}
     for step in document["steps"]:
         for row in step["rows"]:
-            if "unavailable" not in row:
+            if readings.is_measured(row):
                 for quantity in _of_row(step["section"], row):
                     found[quantity.section, quantity.name] = quantity
     return list(found.values())

@@ -32,18 +32,28 @@ def is_pinned(name: str) -> bool:
     return not is_device(name) and not is_ordinary(name)
 
 
+def is_measured(row: Row) -> bool:
+    """Whether its numbers mean something: there are some, and the data was right."""
+    return "unavailable" not in row and row.get("verified") is not False
+
+
 def rows(document: Document, test: str, **fields: object) -> Iterator[Row]:
     """Measured rows of a test with these fields."""
-    for step in document["steps"]:
-        for row in step["rows"]:
-            if row["test"] == test and "unavailable" not in row and all(row.get(name) == v for name, v in fields.items()):
-                yield row
+    for row in all_rows(document):
+        if row["test"] == test and all(row.get(name) == v for name, v in fields.items()):
+            yield row
 
 
 def all_rows(document: Document) -> Iterator[Row]:
     """Measured rows of all tests."""
     for step in document["steps"]:
-        yield from (row for row in step["rows"] if "unavailable" not in row)
+        yield from filter(is_measured, step["rows"])
+
+
+def wrong_rows(document: Document) -> Iterator[Row]:
+    """Those that moved wrong data."""
+    for step in document["steps"]:
+        yield from (row for row in step["rows"] if row.get("verified") is False)
 
 
 def size_of(row: Row) -> int:

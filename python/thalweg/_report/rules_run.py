@@ -15,9 +15,8 @@ from .units import number, share, time
 def wrong_bytes(document: Document) -> Iterator[Finding]:
     """Payload that did not arrive as it was sent."""
     wrong: dict[str, int] = {}
-    for row in readings.all_rows(document):
-        if row.get("verified") is False:
-            wrong[row["test"]] = wrong.get(row["test"], 0) + 1
+    for row in readings.wrong_rows(document):
+        wrong[row["test"]] = wrong.get(row["test"], 0) + 1
     for test, count in wrong.items():
         yield Finding(
             "wrong_bytes",

@@ -3,18 +3,17 @@
 // memcpy in and out of cache and from the other core's cache, process_vm_readv, a busy-polled TCP socket.
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 
 #include "machine/alone.hpp"
+#include "machine/rows.hpp"
 #include "machine/socket_link.hpp"
+#include "processes.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -24,17 +23,24 @@ struct Shared {  // between the two processes
   alignas(64) std::atomic<uint64_t> line;
   alignas(64) std::atomic<uint64_t> turn;  // 2k: ours, 2k+1: the other's
   alignas(64) SharedPort port;
+  std::atomic<int> refused;  // of process_vm_readv: its errno; 0: it may; kUnknown: rank 0 has yet to find out
   alignas(4096) unsigned char data[16u << 20];
 };
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
+constexpr int kUnknown = -1;
+
+/// Rank 1 ends with rank 0, which has to look now and then.
+template <class T>
+void await_other(const std::atomic<T>& word, bool (*there)(T, T), T value) {
+  constexpr unsigned kPolls = 65536;
+  for (unsigned polls = 1; !there(word.load(std::memory_order_acquire), value); ++polls) {
+    if (polls % kPolls == 0 && a_child_ended()) end_with("the other process is gone");
+    relax();
+  }
 }
 
 void await(const std::atomic<uint64_t>& word, uint64_t value) {
-  while (word.load(std::memory_order_acquire) != value) relax();
+  await_other<uint64_t>(word, [](uint64_t seen, uint64_t wanted) { return seen == wanted; }, value);
 }
 
 Result row(const char* test, size_t size, std::vector<double> us, bool verified) {
@@ -104,6 +110,26 @@ void copies(Shared* s, int rank, Format format, const char* test, bool from_othe
   }
 }
 
+/// May rank 0 read rank 1's memory by the kernel? It finds out for both; else its row says why not.
+bool can_read(Shared* s, int rank, pid_t other, Format format) {
+  if (rank == 0) {
+    unsigned char byte = 0;
+    iovec local{&byte, 1}, remote{s->data, 1};
+    s->refused.store(::process_vm_readv(other, &local, 1, &remote, 1, 0) == 1 ? 0 : errno, std::memory_order_release);
+  }
+  await_other<int>(s->refused, [](int seen, int unknown) { return seen != unknown; }, kUnknown);
+  const int refused = s->refused.load();
+  if (refused != 0 && rank == 0) {
+    Row("readv")
+        .label("transport", "none")
+        .size(kSizes[0], "size")
+        .unavailable(std::string("process_vm_readv: ") + std::strerror(refused) +
+                     ". Remedy: sysctl kernel.yama.ptrace_scope=0, or the container capability SYS_PTRACE")
+        .print(format);
+  }
+  return refused == 0;
+}
+
 void raw_tcp(Shared* s, int rank, Format format) {
   const int fd = tcp_link(rank, &s->port);
   if (fd < 0) {
@@ -121,7 +147,8 @@ void raw_tcp(Shared* s, int rank, Format format) {
                      : move_polled(fd, in, n, false) && move_polled(fd, out, n, true);
       us.push_back(static_cast<double>(now_ns() - start) / 2e3);
     }
-    if (rank == 0) print(format, row("raw_tcp", n, us, ok && in[0] == 2 && in[n - 1] == 2));
+    if (!ok) end_with("raw TCP: the connection ended");
+    if (rank == 0) print(format, row("raw_tcp", n, us, in[0] == 2 && in[n - 1] == 2));
   }
   ::close(fd);
 }
@@ -131,14 +158,15 @@ void run_rank(Shared* s, int rank, pid_t other, Format format) {
   cache_line(s, rank, format);
   copies(s, rank, format, "memcpy", false, &turn, [&](unsigned char* to, size_t n) { std::memcpy(to, s->data, n); });
   copies(s, rank, format, "memcpy_other", true, &turn, [&](unsigned char* to, size_t n) { std::memcpy(to, s->data, n); });
-  copies(s, rank, format, "readv", true, &turn, [&](unsigned char* to, size_t n) {
+  const auto read = [&](unsigned char* to, size_t n) {
     for (size_t done = 0; done < n;) {
       iovec local{to + done, n - done}, remote{s->data + done, n - done};
       ssize_t k = ::process_vm_readv(other, &local, 1, &remote, 1, 0);
-      if (k <= 0) return;  // not allowed here (see `info`): the row is marked as not verified
+      if (k <= 0) end_with(std::string("process_vm_readv: ") + std::strerror(errno));
       done += static_cast<size_t>(k);
     }
-  });
+  };
+  if (can_read(s, rank, other, format)) copies(s, rank, format, "readv", true, &turn, read);
   raw_tcp(s, rank, format);
 }
 
@@ -148,19 +176,17 @@ void run_floor(const Options& options) {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) die("mmap", TW_ERR_NO_MEMORY);
   auto* shared = new (memory) Shared;
+  shared->refused = kUnknown;
   print_header(options.format, "floors of this machine: two processes, no library");
   std::fflush(stdout);
-  pid_t starter = ::getpid(), child = ::fork();
-  if (child < 0) die("fork", TW_ERR_IO);
+  const pid_t starter = ::getpid(), child = start_child();
   pin_to_core(child == 0 ? 1 : 0);
   if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     run_rank(shared, 1, starter, options.format);
     _exit(0);
   }
   run_rank(shared, 0, child, options.format);
-  int status = 0;
-  ::waitpid(child, &status, 0);
+  if (exit_code_of(child) != 0) end_with("the other process is gone");
 }
 
 }  // namespace perf

@@ -94,10 +94,14 @@ void Row::print_csv() const {
   uint64_t bytes = 0;
   for (const Field& f : fields_) {
     if (f.kind == Kind::text || f.kind == Kind::number) name += "_" + f.text;
-    if (f.kind == Kind::size && f.name == "bytes") bytes = f.number;
+    if (f.kind == Kind::size && (f.name == "bytes" || f.name == "size")) bytes = f.number;
   }
   std::replace(name.begin(), name.end(), ',', ' ');
-  if (!why_.empty()) std::printf("%s,%llu,,unavailable\n", name.c_str(), static_cast<unsigned long long>(bytes));
+  const char* const nothing = !why_.empty() ? "unavailable" : verified_ == 0 ? "not verified" : nullptr;
+  if (nothing != nullptr) {
+    std::printf("%s,%llu,,%s\n", name.c_str(), static_cast<unsigned long long>(bytes), nothing);
+    return;
+  }
   for (const Field& f : fields_) {
     if (f.kind == Kind::value)
       std::printf("%s,%llu,%.6g,%s\n", name.c_str(), static_cast<unsigned long long>(bytes), f.value, f.name.c_str());
@@ -123,6 +127,7 @@ void Row::print_table() const {
 }
 
 void Row::print(Format format) const {
+  if (verified_ == 0) note_wrong_data();
   if (format == Format::json)
     print_json();
   else if (format == Format::csv)

@@ -4,11 +4,14 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
+
+#include "processes.hpp"
 
 namespace perf {
 namespace {
@@ -30,6 +33,14 @@ int listen_and_accept(int fd, sockaddr_in a, SharedPort* port) {
     return closed(fd);
   }
   port->store(a.sin_port, std::memory_order_release);
+  constexpr int kLookMs = 100;
+  pollfd comes{fd, POLLIN, 0};
+  int ready = 0;
+  while ((ready = ::poll(&comes, 1, kLookMs)) == 0 || (ready < 0 && errno == EINTR)) {
+    if (!a_child_ended()) continue;  // it is yet to connect
+    errno = ECONNABORTED;
+    return closed(fd);
+  }
   const int accepted = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
   (void)closed(fd);
   return accepted;

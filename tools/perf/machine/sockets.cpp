@@ -3,13 +3,10 @@
 // bandwidth is one way, with one byte of answer behind a megabyte or a thousand messages.
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <new>
 
@@ -18,6 +15,7 @@
 #include "machine/repeat.hpp"
 #include "machine/rows.hpp"
 #include "machine/socket_link.hpp"
+#include "processes.hpp"
 #include "report.hpp"
 
 namespace perf {
@@ -128,10 +126,8 @@ void run_sockets(const Options& o) {
   int unix_sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, unix_sockets) != 0)
     end_with(std::string("socketpair: ") + std::strerror(errno));
-  const pid_t child = ::fork();
-  if (child < 0) end_with(std::string("fork: ") + std::strerror(errno));
+  const pid_t child = start_child();
   const int rank = child == 0 ? 1 : 0;
-  if (child == 0) (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   pin_to_core(static_cast<unsigned>(rank));
   (void)::close(unix_sockets[1 - rank]);
   {
@@ -148,8 +144,7 @@ void run_sockets(const Options& o) {
         .print(o.format);
   }
   if (child == 0) _exit(0);
-  int status = 0;
-  (void)::waitpid(child, &status, 0);
+  if (exit_code_of(child) != 0) end_with("the other process is gone");
   (void)::munmap(memory, sizeof(SharedPort));
 }
 
