@@ -27,8 +27,12 @@ def shown(words: list[str], seconds: float, environment: Mapping[str, str] | Non
         errors="replace",
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            sys.stdout.write(line)
-            sys.stdout.flush()
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                sys.stdout.write(line)
+                sys.stdout.flush()
+        except BaseException:  # timeout has made a group of its own, which the terminal's Ctrl-C does not reach
+            process.terminate()
+            raise
     return process.returncode, "".join(lines)

@@ -12,7 +12,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <stdexcept>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include "ranks/ranks.hpp"
 
@@ -31,12 +34,38 @@ void pin(unsigned rank, unsigned processes) {
   ::sched_setaffinity(0, sizeof one, &one);
 }
 
-pid_t start(unsigned rank, unsigned processes, char** argv) {
+/// While it lives, signals that ask for the end do not end this process: the ranks get them, and the folder goes.
+class Signals {
+ public:
+  Signals() {
+    (void)std::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would throw exit codes away
+    ::sigemptyset(&awaited_);
+    for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&awaited_, number);
+    ::sigprocmask(SIG_BLOCK, &awaited_, &before_);
+  }
+  ~Signals() { restore(); }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  /// In a child, too.
+  void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  int next() const {
+    int number = 0;
+    while ((number = ::sigwaitinfo(&awaited_, nullptr)) < 0) {
+    }
+    return number;
+  }
+
+ private:
+  sigset_t awaited_, before_;
+};
+
+pid_t start(unsigned rank, unsigned processes, char** argv, const Signals& signals) {
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it ended before that took effect
+  signals.restore();
   pin(rank, processes);
   ::setenv("THALWEG_RANK", std::to_string(rank).c_str(), 1);
   ::execv("/proc/self/exe", argv);
@@ -44,44 +73,69 @@ pid_t start(unsigned rank, unsigned processes, char** argv) {
   ::_exit(127);
 }
 
+/// A fresh one, for as long as this lives.
+class Folder {
+ public:
+  Folder() : path(fresh_folder()) {}
+  ~Folder() {
+    std::error_code nobody;
+    std::filesystem::remove_all(path, nobody);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string path;
+};
+
+using Running = std::map<pid_t, unsigned>;
+
+void end_all(const Running& running, int number) {
+  for (const auto& [pid, rank] : running) ::kill(pid, number);
+}
+
+/// The next one that ends, and its exit code; signals are passed on meanwhile.
+std::pair<pid_t, int> next_end(const Running& running, const Signals& signals) {
+  for (;;) {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, WNOHANG);
+    if (pid > 0) return {pid, exit_code(status)};
+    if (pid < 0) throw std::runtime_error("waitpid failed");
+    if (const int number = signals.next(); number != SIGCHLD) end_all(running, number);
+  }
+}
+
 /// Waits for all; ends the others when one fails.
-int look_after(std::map<pid_t, unsigned> running) {
+int look_after(Running running, const Signals& signals) {
   int code = 0;
   while (!running.empty()) {
-    int status = 0;
-    const pid_t pid = ::wait(&status);
-    if (pid < 0) throw std::runtime_error("wait failed");
+    const auto [pid, ended] = next_end(running, signals);
     const auto found = running.find(pid);
     if (found == running.end()) continue;
-    const int ended = exit_code(status);
-    if (ended != 0 && code == 0) {
-      code = ended;
-      if (running.size() > 1) std::fprintf(stderr, "rank %u ended with %d; ending the others\n", found->second, ended);
-      for (const auto& [other, rank] : running)
-        if (other != pid) ::kill(other, SIGTERM);
-    }
+    const unsigned rank = found->second;
     running.erase(found);
+    if (ended == 0 || code != 0) continue;
+    code = ended;
+    if (!running.empty()) std::fprintf(stderr, "rank %u ended with %d; ending the others\n", rank, ended);
+    end_all(running, SIGTERM);
   }
   return code;
 }
 
 int launch(unsigned processes, char** argv) {
-  const std::string folder = fresh_folder();
-  ::setenv("THALWEG_STORE", ("file:" + folder + "/store").c_str(), 1);
+  const Signals signals;
+  const Folder folder;
+  ::setenv("THALWEG_STORE", ("file:" + folder.path + "/store").c_str(), 1);
   ::setenv("THALWEG_SIZE", std::to_string(processes).c_str(), 1);
   ::setenv("THALWEG_JOB_KEY", fresh_key().c_str(), 1);
-  std::map<pid_t, unsigned> running;
+  Running running;
   for (unsigned rank = 0; rank < processes; ++rank) {
-    const pid_t pid = start(rank, processes, argv);
+    const pid_t pid = start(rank, processes, argv, signals);
     if (pid < 0) {
-      for (const auto& [other, number] : running) ::kill(other, SIGTERM);
+      end_all(running, SIGTERM);
       throw std::runtime_error("fork failed");
     }
     running[pid] = rank;
   }
-  const int code = look_after(std::move(running));
-  std::filesystem::remove_all(folder);
-  return code;
+  return look_after(std::move(running), signals);
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ if __name__ == "__main__":
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(there, key))
     server.start()
+    there.close()  # the server's: its end is then heard
     asyncio.run(asyncio.wait_for(clients(here.recv(), key), 60))
     server.join(20)
     assert server.exitcode == 0

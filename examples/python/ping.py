@@ -34,6 +34,7 @@ if __name__ == "__main__":
     here, there = multiprocessing.Pipe()
     other = multiprocessing.get_context("spawn").Process(target=play, args=(there, KEY, False))
     other.start()
+    there.close()  # the other process's: its end is then heard
     play(here, KEY, True)
     other.join()
     assert other.exitcode == 0

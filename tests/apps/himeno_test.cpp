@@ -5,7 +5,9 @@
 
 #include <cinttypes>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "program.hpp"
 
@@ -113,6 +115,15 @@ TEST(Himeno, MistakesAreNamed) {
   EXPECT_NE(size.output.find("--size XXS: not one of XS S M L XL"), std::string::npos) << size.output;
   EXPECT_NE(cut.code, 0);
   EXPECT_NE(cut.output.find("--decompose 2x2x1: wants IxJxK blocks"), std::string::npos) << cut.output;
+}
+
+TEST(HimenoJob, LeavesNoFolderWhereASignalEndsIt) {
+  std::string folder = std::filesystem::temp_directory_path() / "thalweg-job-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const Outcome run = run_program(PROGRAM, "--processes 2 --size S --seconds 50", "TMPDIR=" + folder + " timeout 1");
+  EXPECT_EQ(run.code, 124) << run.output;
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

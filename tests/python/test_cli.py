@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
+import secrets
 import stat
 import statistics
 import subprocess
@@ -16,8 +18,8 @@ import pytest
 
 typer_testing = pytest.importorskip("typer.testing")
 
+from thalweg._cli import demo, launcher, native, placement, sizes  # noqa: E402
 from thalweg._cli import info as info_module  # noqa: E402
-from thalweg._cli import launcher, native, placement, sizes  # noqa: E402
 from thalweg._cli.main import app  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "thalweg._cli.main"]
@@ -320,3 +322,28 @@ def test_demo_fails_on_wrong_data(fake_perf, tmp_path):
     fake_perf.write_text(fake_perf.read_text().replace('"verified": True', '"verified": False'))
     result = runner.invoke(app, ["demo", "--json", "--output", str(tmp_path)])
     assert result.exit_code == 1 and not json.loads(result.stdout)["verified"]
+
+
+def test_demo_asks_for_a_folder_before_it_measures(fake_perf):
+    fake_perf.write_text("raise SystemExit('it measures')")
+    result = runner.invoke(app, ["demo", "--output", "/proc/nothing"])
+    assert result.exit_code == 1 and "/proc/nothing" in result.output and "it measures" not in result.output
+
+
+def test_demo_shows_its_table_although_it_cannot_draw(fake_perf, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(demo, "draw", full)
+    result = runner.invoke(app, ["demo", "--output", str(tmp_path), "--seconds", "0.01"])
+    assert result.exit_code == 1 and "medians" in result.output and "no picture: " in result.output
+
+
+def test_routes_are_asked_with_a_key_of_the_environment(library):
+    """Six times, with two processes each: the library takes the key out of the environment of the first."""
+    command = [sys.executable, "-m", "thalweg._report.routes"]
+    environment = {**os.environ, "THALWEG_JOB_KEY": secrets.token_hex(32)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not [row for row in rows if "unavailable" in row]
+    assert len({(row["verb"], row["transport"]) for row in rows}) == 6

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
+import select
 import signal
 import stat
 import subprocess
@@ -21,8 +23,23 @@ for needed in ("jsonschema", "jinja2", "matplotlib"):
 
 from report_fixtures import FOLDER, report  # noqa: E402
 from thalweg._cli import native  # noqa: E402
+from thalweg._cli import report as report_command  # noqa: E402
 from thalweg._cli.main import app  # noqa: E402
-from thalweg._report import collect, document, gpus, machine, measure, plan, routes, rules_run, sections, topology  # noqa: E402
+from thalweg._report import (  # noqa: E402
+    collect,
+    document,
+    gpus,
+    machine,
+    measure,
+    peaks,
+    plan,
+    quantities,
+    readings,
+    routes,
+    rules_run,
+    sections,
+    topology,
+)
 
 COMMAND = [sys.executable, "-m", "thalweg._cli.main", "report"]
 MACHINES = [
@@ -223,6 +240,58 @@ def test_what_the_driver_says_of_gpus_under_load(tmp_path, monkeypatch):
     assert first["link_errors"] == {"Replay Errors": 0, "CRC FLIT Errors": 7} and "celsius_max" not in second
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     assert gpus.Sampler().stop() == []
+
+
+def test_the_sampler_does_not_outlive_what_started_it(tmp_path):
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text('#!/bin/sh\ncase "$*" in *loop*) echo $$ > "$0.pid"; exec sleep 100;; *) echo ok;; esac\n')
+    fake.chmod(0o755)
+    program = "import time; from thalweg._report import gpus; s = gpus.Sampler(); print('begun', flush=True); time.sleep(100)"
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    written = tmp_path / "nvidia-smi.pid"
+    while not written.exists() or not written.read_text():
+        time.sleep(0.01)
+    sampler = os.pidfd_open(int(written.read_text()))
+    process.kill()
+    process.communicate(timeout=10)
+    assert select.select([sampler], [], [], 10)[0], "nvidia-smi runs on"
+    os.close(sampler)
+
+
+def test_sampling_ends_although_the_numbers_cannot_be_written(tmp_path, monkeypatch):
+    ended = []
+
+    class Collector:
+        def __init__(self, content):
+            pass
+
+        def begin(self):
+            return MACHINES[0]
+
+        def finish(self):
+            ended.append(True)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(collect, "Collector", Collector)
+    monkeypatch.setattr(report_command, "_run", lambda *_: None)
+    monkeypatch.setattr(document, "write", full)
+    result = runner.invoke(app, ["report", "-o", str(tmp_path)])
+    assert result.exit_code == 1 and "No space left" in result.output and ended == [True]
+
+
+def test_numbers_of_wrong_data_are_not_shown():
+    """They are a finding, and no curve, peak or comparison has them."""
+    content = report("healthy_box")
+    healthy = {one.name for one in quantities.of(content)}
+    wrong = next(row for row in readings.rows(content, "tag_bw", transport="shm"))
+    wrong["verified"], wrong["bandwidth_GBps"] = False, 1e9
+    assert list(readings.wrong_rows(content)) == [wrong] and wrong not in list(readings.rows(content, "tag_bw"))
+    assert healthy - {one.name for one in quantities.of(content)} == {quantities.name_of(wrong)}
+    assert all(peak.reached < 1e18 for peak in peaks.peaks(content))
 
 
 def test_the_route_is_the_one_that_explain_names():

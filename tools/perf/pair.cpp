@@ -125,7 +125,7 @@ tw_endpoint_options Pair::endpoint_options() {
 
 /// Not every wait of a test would end: those of any source, handlers, signals, memory that is polled.
 void Pair::lost(void* pair, tw_endpoint*, tw_status why) {
-  if (!static_cast<Pair*>(pair)->talking_) return;
+  if (!static_cast<Pair*>(pair)->talking_ || why == TW_ERR_CLOSED) return;  // it has said that it goes, behind its last order
   end_with(std::string("the other process is gone: ") + tw_status_name(why));
 }
 
