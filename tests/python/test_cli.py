@@ -325,9 +325,17 @@ def test_demo_fails_on_wrong_data(fake_perf, tmp_path):
 
 
 def test_demo_asks_for_a_folder_before_it_measures(fake_perf):
-    fake_perf.write_text("raise SystemExit('it measures')")
+    fake_perf.write_text("#!/bin/sh\necho it measures >&2\nexit 5\n")
     result = runner.invoke(app, ["demo", "--output", "/proc/nothing"])
     assert result.exit_code == 1 and "/proc/nothing" in result.output and "it measures" not in result.output
+
+
+def test_demo_tells_why_a_floor_is_unavailable(fake_perf, tmp_path, monkeypatch):
+    row = {"test": "readv", "transport": "none", "size": 4096, "unavailable": "[EPERM] forbidden here"}
+    fake_perf.write_text(f"#!/bin/sh\n[ $1 = floor ] && echo '{json.dumps(row)}'\nexit 0\n")
+    monkeypatch.setattr(demo, "draw", lambda *_: [])
+    result = runner.invoke(app, ["demo", "--output", str(tmp_path), "--seconds", "0.01"])
+    assert result.exit_code == 0 and "readv: [EPERM] forbidden here" in result.output, result.output
 
 
 def test_demo_shows_its_table_although_it_cannot_draw(fake_perf, tmp_path, monkeypatch):

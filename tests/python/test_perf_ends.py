@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("typer")
 
+import thalweg as tw
 from test_perf import perf, rows_of
 from thalweg._cli import native
 from thalweg._cli.perf import environment as packaged
@@ -120,6 +121,50 @@ def test_a_server_outlives_its_clients_and_they_its_end(begin, test):
     _, err = client.communicate(timeout=10)
     assert client.returncode == 3 and ("gone" in err or "peer_lost" in err)
     server.port()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"layout": (1, 0, 0)}, "at least one byte"),
+        ({"layout": (1 << 62, 8, 8), "size": 64}, "up to 1024G"),
+        ({"window": 1 << 60}, "--window"),
+        ({"window": 0}, "--window"),
+        ({"size": 1 << 63}, "up to 1024G"),
+        ({"iterations": 1 << 60}, "iterations"),
+        ({"test": b"blocks_bw", "size": 0}, "from 1"),
+        ({"test": b"atomic_rate", "size": 4096}, "4 or 8"),
+        ({"trigger": 200}, "no such trigger"),
+        ({"waits": 7}, "no such --waits"),
+        ({"test": b"x" * 24}, "unsupported"),
+    ],
+)
+def test_a_server_checks_what_a_peer_orders(begin, change, words):
+    """A client of this test's own, with the right key, which sends an order that thalweg-perf would not."""
+    asked = {
+        "test": b"tag_bw",
+        "size": 64,
+        "iterations": 3,
+        "window": 4,
+        "layout": (0, 0, 0),
+        "trigger": 0,
+        "waits": 0,
+    } | change
+    order = struct.pack(
+        "24s8Q8B24s24s",
+        *(asked["test"], asked["size"], asked["iterations"], asked["window"], 1, 0, *asked["layout"]),
+        *(0, asked["trigger"], asked["waits"], 0, 0, 0, 0, 0, b"plain", b"plain"),
+    )
+    server = Server(begin)
+    with tw.Worker(tw.Context(job_key=bytes.fromhex(KEY))) as worker:
+        endpoint = worker.connect(f"127.0.0.1:{server.port()}")
+        endpoint.send(order, tag=0xFFFF000000000001)
+        for line in server.process.stderr:
+            if words in line:
+                break
+        else:
+            raise AssertionError("it has ended")
+    server.port()  # serves on
 
 
 def test_a_server_without_a_port_ends(begin):

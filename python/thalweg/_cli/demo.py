@@ -81,6 +81,9 @@ def demo(
         raise typer.Exit(1) from None
     if not json:
         console.print(table(rows))
+        for row in rows:
+            if "unavailable" in row:
+                console.print(escape(f"{row['test']}: {row['unavailable']}"), soft_wrap=True, highlight=False)
     pictures, failed = [], ""
     try:
         pictures = draw(rows, output, console)
@@ -142,7 +145,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
             result.add_section()
         previous = (row["step"], row["over"])
         if "unavailable" in row:
-            result.add_row(row["test"], "", "", escape(row["unavailable"]), "", "", style="dim")
+            result.add_row(row["test"], "", "", "unavailable", "", "", style="dim")  # its reason is told below
             continue
         result.add_row(
             row["test"], row["over"] or row.get("transport", ""), human_size(row["size"]),
