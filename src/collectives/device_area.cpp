@@ -219,6 +219,9 @@ Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_pla
     step->what.inputs = step->what.outputs = reinterpret_cast<const device::u64*>(view_.bases);
     step->what.input_place = (device::AreaLayout{blocks_, size_, piece_}.slot(0, 0, 0, 0) + 127) / 128 * 128;
     step->what.output_place = step->what.input_place + (bytes + 127) / 128 * 128;
+    step->what.input_limit = step->what.input_place;  // alike on all ranks
+    step->what.output_limit = step->what.output_place;
+    step->what.place_align = sizeof(float);
     step->what.input = begin + step->what.input_place;
     step->what.output = begin + step->what.output_place;
   }
@@ -411,7 +414,7 @@ Status DeviceArea::order(Queue& queue, const tw_queue* of) {
     if (Status s = device().make_event(&event_); is_error(s)) return s;
   }
   if (last_ == Last::event) return queue.wait_event(*event_);
-  if (last_ == Last::queue && last_queue_ != of) return come_behind(queue, last_queue_);
+  if (last_ == Last::queue && last_queue_ != number_of(of)) return come_behind(queue, last_queue_);
   return TW_OK;
 }
 
@@ -419,7 +422,7 @@ Status DeviceArea::order(Queue& queue, const tw_queue* of) {
 Status DeviceArea::note(Queue& queue, const tw_queue* of) {
   if (queue.capture_state() != CaptureState::none) return TW_OK;
   last_ = Last::queue;
-  last_queue_ = of;
+  last_queue_ = number_of(of);
   if (stays_known(of)) return TW_OK;
   last_ = is_error(queue.record(*event_)) ? Last::nothing : Last::event;
   return last_ == Last::event ? Status{TW_OK} : queue.synchronize();

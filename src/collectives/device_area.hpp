@@ -122,7 +122,7 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   // Behind what the next run comes, under order_: what a queue has, which may have ended, or an event
   enum class Last : uint8_t { nothing, queue, event };
   Last last_ = Last::nothing;
-  const tw_queue* last_queue_ = nullptr;
+  uint64_t last_queue_ = 0;  // its number
   std::unique_ptr<Event> event_;
   const std::shared_ptr<EnqueueOrder> order_;
   std::mutex mutex_;

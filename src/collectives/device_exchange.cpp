@@ -92,30 +92,34 @@ Symmetric symmetric_of(const Collective& c) {
 
 struct InWindows {
   const WindowList::One *input = nullptr, *output = nullptr;
+  Symmetric bytes;
   bool any() const { return input != nullptr || output != nullptr; }
 };
 /// *out: nothing where a buffer lies in none.
 void find_windows(const WindowList& windows, const Call& call, const CollectiveTask& task, InWindows* out) {
   const Bound& bound = task.bound;
   if (has_lengths(call) || is_rare(call, task.operation)) return;
-  const Symmetric wanted = symmetric_of(call.what);
+  const Symmetric wanted = out->bytes = symmetric_of(call.what);
   if (wanted.input != 0) out->input = windows.find(reinterpret_cast<uint64_t>(bound.input.address), wanted.input);
   if (wanted.output != 0) out->output = windows.find(reinterpret_cast<uint64_t>(bound.output.address), wanted.output);
   if ((wanted.input != 0 && out->input == nullptr) || (wanted.output != 0 && out->output == nullptr)) *out = {};
 }
 
-void use_window(const WindowList::One& one, const DeviceArea& area, uint64_t address, const device::u64** bases,
-                device::u64* place, ExchangeStep* out) {
+void use_window(const WindowList::One& one, const DeviceArea& area, uint64_t address, uint64_t bytes, const device::u64** bases,
+                device::u64* place, device::u64* limit, ExchangeStep* out) {
+  *limit = tw_window_length(one.window) - bytes;
   *bases = reinterpret_cast<const device::u64*>(one.window->bound(area.device())->bases);
   *place = one.number << device::kPlaceBits | (address - reinterpret_cast<uint64_t>(tw_memory_address(one.window->memory)));
   out->windows.push_back(one.window->alive);
 }
 
-void use_windows(const InWindows& in, const DeviceArea& area, ExchangeStep* out) {
+void use_windows(const InWindows& in, const DeviceArea& area, uint32_t element, ExchangeStep* out) {
   device::Exchange& x = out->what;
   x.symmetric = 1;
-  if (in.input != nullptr) use_window(*in.input, area, x.input, &x.inputs, &x.input_place, out);
-  if (in.output != nullptr) use_window(*in.output, area, x.output, &x.outputs, &x.output_place, out);
+  x.place_align = x.reduces != 0 ? element : 1;
+  if (in.input != nullptr) use_window(*in.input, area, x.input, in.bytes.input, &x.inputs, &x.input_place, &x.input_limit, out);
+  if (in.output != nullptr)
+    use_window(*in.output, area, x.output, in.bytes.output, &x.outputs, &x.output_place, &x.output_limit, out);
 }
 
 /// In two phases: the root of a broadcast has no slice.
@@ -285,7 +289,7 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   } else {
     fill_equal(what, call, kernels, task.operation, made.get());
     if (lengths) part_blocks(what, call.received, made.get(), area.executor());
-    if (kernels == Kernels::symmetric) use_windows(in, area, made.get());
+    if (kernels == Kernels::symmetric) use_windows(in, area, what.element, made.get());
     area.fill(call.rooted, made.get());
   }
   *out = std::move(made);

@@ -171,6 +171,7 @@ Status PlanRuns::give_up(Queue& on, Status status, bool begun, const char* why) 
   if (!begun) return status;
   failure_.fail_step(0, status, why);
   (void)on.synchronize();
+  (void)failure_.now();  // its groups hear of it: other ranks wait for the kernels that are missing
   return status;
 }
 

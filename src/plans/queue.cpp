@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/queue.hpp"
 
+#include <atomic>
+
 #include "core/c_checks.hpp"
 #include "core/hello.hpp"
 
@@ -52,10 +54,10 @@ void register_queue(tw_queue* queue) {
   queues().all.insert(queue);
 }
 
-Status come_behind(Queue& queue, const tw_queue* other) {
+Status come_behind(Queue& queue, uint64_t number) {
   const std::lock_guard lock(queues().mutex);
   for (tw_queue* known : queues().all) {
-    if (known != other) continue;
+    if (known->number != number) continue;
     if (known->queue->capture_state() != CaptureState::none)
       return fail(TW_ERR_BUSY, "the group's last collective is on a queue that is captured now: end that capture first");
     std::unique_ptr<Event> event;
@@ -79,6 +81,11 @@ Status check_stream(const void* stream) {
 }  // namespace thalweg::impl
 
 using namespace thalweg::impl;
+
+uint64_t tw_queue::next_number() {
+  static std::atomic<uint64_t> made = 0;
+  return made.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 void tw_queue::open(std::unique_ptr<Queue> of, uint32_t waits_) {
   queue = std::move(of);

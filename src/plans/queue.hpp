@@ -31,6 +31,7 @@ struct tw_queue {
   Status kept(const std::string& key, const Fill& fill, tw_plan** out);
 
   thalweg::impl::BornHere born;
+  const uint64_t number = next_number();  // no other's, unlike its address
   thalweg::impl::Proxy& proxy;
   thalweg::impl::Executor& executor;
   std::unique_ptr<thalweg::impl::Queue> queue;
@@ -43,6 +44,7 @@ struct tw_queue {
   void leave_captured();                 // to a graph that the program has ended by itself
 
  private:
+  static uint64_t next_number();
   Status keep(const std::string& key, const Fill& fill, tw_plan** out);
   Status ready(tw_plan& plan);
   Status refuse_in_capture(const char* what);
@@ -70,8 +72,10 @@ namespace thalweg::impl {
 Status queue_of_stream(tw_plan& plan, void* stream, tw_queue** out);
 Status check(const tw_queue* queue);
 void register_queue(tw_queue* queue);  // made by a user
-/// What `queue` gets from now on comes after what `other`, of the same device, has by now. One that has ended had all of it done.
-Status come_behind(Queue& queue, const tw_queue* other);
+/// What `queue` gets from now on comes after what the queue of that number, of the same device, has by now. One that has ended had all of
+/// it done.
+Status come_behind(Queue& queue, uint64_t number);
+inline uint64_t number_of(const tw_queue* queue) { return queue == nullptr ? 0 : queue->number; }
 Status check_stream(const void* stream);
 
 }  // namespace thalweg::impl

@@ -60,8 +60,11 @@ struct Exchange {
   // this rank's buffers are: the window's number above kPlaceBits of offset.
   const u64 *inputs, *outputs;
   u64 input_place, output_place;
-  u64 cut;    // bytes of a piece of a broadcast in two phases, a multiple of 16
-  u64 units;  // one_word: AreaLayout::units(0, 0, 0)
+  u64 input_limit,
+      output_limit;  // offsets up to which other ranks' buffers may begin, whatever they say: they end in the window
+  u32 place_align;   // of those offsets: bytes, a power of two
+  u64 cut;           // bytes of a piece of a broadcast in two phases, a multiple of 16
+  u64 units;         // one_word: AreaLayout::units(0, 0, 0)
 };
 constexpr u32 kPlaceBits = 48;
 

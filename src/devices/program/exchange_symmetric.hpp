@@ -171,7 +171,8 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     }
     return all;
   }
-  /// By all threads, behind a barrier; another comes before what it placed is read. False: ranks' buffers lie in different windows.
+  /// By all threads, behind a barrier; another comes before what it placed is read. False: ranks' buffers lie in different windows,
+  /// or not in them, or elements would not be aligned: what ranks say is not trusted.
   THALWEG_DEVICE bool place() {
     bool alike = true;
     THALWEG_ROLLED
@@ -182,8 +183,9 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
         continue;
       }
       const bool same = same_window(peers_.input[p], x_.input_place) && same_window(peers_.output[p], x_.output_place);
-      if (!same) fail_cold(m_, program_.guard, kInvalid, 0, run_ + 1, p);
-      alike = alike && same;
+      const bool inside = lies_in(peers_.input[p], x_.input_limit) && lies_in(peers_.output[p], x_.output_limit);
+      if (!same || !inside) fail_cold(m_, program_.guard, kInvalid, 0, run_ + 1, p);
+      alike = alike && same && inside;
       peers_.input[p] = x_.inputs != nullptr ? m_.load(x_.inputs + p) + offset_of(peers_.input[p]) : 0;
       peers_.output[p] = x_.outputs != nullptr ? m_.load(x_.outputs + p) + offset_of(peers_.output[p]) : 0;
     }
@@ -272,6 +274,9 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     return reinterpret_cast<Word16*>(Base::area(of) + layout_.place_units(block_, room_, from));
   }
   static THALWEG_DEVICE bool same_window(u64 a, u64 b) { return a >> kPlaceBits == b >> kPlaceBits; }
+  THALWEG_DEVICE bool lies_in(u64 place, u64 limit) const {
+    return offset_of(place) <= limit && (offset_of(place) & (x_.place_align - 1)) == 0;
+  }
   static THALWEG_DEVICE u64 offset_of(u64 place) { return place & ((u64{1} << kPlaceBits) - 1); }
 
   THALWEG_DEVICE void reduce() {
