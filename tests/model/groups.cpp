@@ -9,6 +9,7 @@
 #include "collectives/group_wire.hpp"
 #include "core/context.hpp"
 #include "core/worker.hpp"
+#include "groups/mailbox.hpp"
 #include "groups/parts.hpp"
 #include "model/job_call.hpp"
 #include "model/world.hpp"
@@ -43,7 +44,7 @@ class ModelPeers final : public Peers {
     return *out != nullptr ? TW_OK : TW_ERR_UNSUPPORTED;  // to itself: no collective sends there
   }
   tw_endpoint* made(uint32_t rank) const override { return ends_[rank]; }
-  uint64_t sender(uint32_t rank) const override { return rank + 1; }
+  uint64_t sender(uint32_t rank) const override { return ends_[rank] != nullptr ? sender_of(*ends_[rank]) : rank + 1; }
 
  private:
   std::vector<tw_endpoint*> ends_;
