@@ -119,7 +119,7 @@ double timed(apps::Ranks& ranks, Loop& loop, uint64_t count, uint64_t piece, con
   return ranks.most(std::chrono::duration<double>(clock::now() - start).count());
 }
 
-/// Whoever computes, exchanges, and starts that, for one run.
+/// What computes and exchanges, and what starts that, for one run.
 struct Solver {
   Solver(apps::Ranks& ranks, Field& field, const Triple& parts, const std::string& place, const std::string& trigger) {
     const std::string where = apps::on_gpu(place) ? place : "host";

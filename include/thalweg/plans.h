@@ -172,8 +172,8 @@ TW_CHECKED tw_status tw_plan_run(tw_plan *plan, uint64_t timeout_ns);
 /** Changes the local address (NULL: leave it) or the value (of signal, wait, atomic; NULL) of a step that is prepared and does
  *  not run. The new buffer has the same length and layout; increments of a value continue. Graphs that were captured before
  *  keep the old ones, and the plan keeps what they need while they exist. TW_ERR_BUSY: it runs, or runs of it are
- *  enqueued; how a run of it failed: prepare it again. TW_IN_PROGRESS: it has changed, but a peer has not released the receive's old buffer within 5 s: do not touch
- *  that one until another call, with NULL for both, returns TW_OK. */
+ *  enqueued. The error of a run, where one has failed: prepare the plan again. TW_IN_PROGRESS: it has changed, but a peer has not
+ *  released the receive's old buffer within 5 s: do not touch that one until another call, with NULL for both, returns TW_OK. */
 TW_CHECKED tw_status tw_plan_update(tw_plan *plan, uint32_t step, const void *address, const uint64_t *value);
 /** Every step, its way (mapped, by proxy) and why. Text; *size as in tw_context_info. */
 TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);

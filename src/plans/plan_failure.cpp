@@ -127,7 +127,7 @@ std::string PlanFailure::text_of(size_t part) const {
     return text + " of " + step.of + ": " + text_of_counts(*step.exchange, failure);
   if (step.exchange != nullptr && code == TW_ERR_INVALID)
     return text + " of " + step.of + ": the buffers of rank " + std::to_string(failure.found) +
-           " lie in other windows of the group than those here. Make another group";
+           " lie in other windows of the group than those here, or do not fit into them. Make another group";
   if (step.exchange != nullptr) return text + " of " + step.of + ": " + status_name(code);
   if (code == TW_ERR_PROTOCOL && is_of_flag(part))
     return text + ": the peer stored " + std::to_string(failure.found) +

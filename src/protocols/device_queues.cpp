@@ -402,9 +402,9 @@ Status DeviceQueues::admit(Device& device, uint64_t address, uint64_t length, bo
   if (info.device == &device || by_cpu(info.kind)) return TW_OK;
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
-  // Mapped memory has several buffers in a row, each to be given access.
-  const bool one = address - info.base <= info.length && length <= info.length - (address - info.base);
-  if (const auto found = place->admitted.find(info.buffer_id); one && found != place->admitted.end()) {
+  // Mapped memory may go on in other buffers, each to be given access.
+  const bool whole = length <= info.length - (address - info.base);
+  if (const auto found = place->admitted.find(info.buffer_id); whole && found != place->admitted.end()) {
     *kernels = found->second;
     return TW_OK;
   }

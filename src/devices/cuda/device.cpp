@@ -22,10 +22,9 @@ Status CudaDevice::context(CuContext* out) {
   if (*out != nullptr) return TW_OK;
   if (Status s = check(driver().DevicePrimaryCtxRetain(out, ordinal_), "opening a GPU's context"); is_error(s)) return s;
   flushes_ = attribute(kFlushRemoteWrites) != 0;
+  // What cmake/Cuda.cmake has code for. Later ones run that of 8.0, which does not wait for the kernel ahead.
   const int major = attribute(kComputeMajor);
-  starts_early_ =
-      major == 9 ||
-      major == 10;  // what cmake/Cuda.cmake has code for; others run that of 8.0, which does not wait for the kernel ahead
+  starts_early_ = major == 9 || major == 10;
   context_.store(*out, std::memory_order_release);
   return TW_OK;
 }
