@@ -230,6 +230,7 @@ inline bool deliver_waited(Engine& engine, Peer& peer, const FrameHeader& header
       (header.flags & (kFrameSync | kFrameGroup)) != 0)
     return false;
   engine.receives().set_waited(nullptr);
+  engine.pause = true;
   receive->info = info_of(peer, header, header.length);
   consumed_message(engine, peer, header.length);
   copy_body(receive->address, body.payload(), std::min<uint64_t>(header.length, receive->length));
@@ -242,6 +243,7 @@ inline bool deliver_waited(Engine& engine, Peer& peer, const FrameHeader& header
                                             uint64_t length) {
   run.info = info_of(peer, header, length);
   run.cancelable = false;
+  engine.pause = true;
   engine.completions().deliver_in_progress(run, TW_OK);
   consumed_message(engine, peer, length);
 }
@@ -280,12 +282,14 @@ inline bool deliver_waited(Engine& engine, Peer& peer, const FrameHeader& header
   const std::byte* payload = body.payload(length);
   if (asks && !body.take(&sync)) [[unlikely]]
     return;
-  OpRun* run = engine.receives().to_match(header.flags).match(header.a, &peer);
+  Matcher& space = engine.receives().to_match(header.flags);
+  OpRun* run = space.match(header.a, &peer);
   if (trace::on()) [[unlikely]]
     trace_arrived(peer, run != nullptr, header.a, length);
   if (run == nullptr) return keep_single(engine, peer, header, payload, length, sync);
   if (needs_bounce_buffer(*run->op)) [[unlikely]]
     return on_tagged_for_device(engine, peer, header, payload, length, sync, run);
+  if (space.posted_count() == 0) engine.pause = true;
   run->info = info_of(peer, header, length);
   consumed_message(engine, peer, length);
   if (sync != 0) [[unlikely]]
@@ -360,6 +364,7 @@ void feed(Engine& engine, Peer& peer, const std::byte* body, size_t n) {
   assembly = Assembly{};
   if (done.kind == Assembly::Kind::receive) {
     consumed_message(engine, peer, done.length);
+    if (engine.receives().matcher(*done.run->op).posted_count() == 0) engine.pause = true;
     if (done.run->bounce_buffer != nullptr) return deliver_bounce_buffer(engine, *done.run);
     engine.complete_received(*done.run);
   } else if (done.kind == Assembly::Kind::message) {

@@ -117,6 +117,9 @@ class LossWatch {
 class Sink {
  public:
   virtual ~Sink() = default;
+  /// Set by on_frame(), cleared by the ports: the last posted receive has its message, so the next one would be unexpected. Ports that
+  /// have more frames at hand leave them to the next progress(): meanwhile the user posts what takes them.
+  bool pause = false;
   /// A complete frame. `body` is valid during the call only.
   virtual void on_frame(Link& link, const FrameHeader& header, const std::byte* body) = 0;
   /// Asked by stream transports before a body that is not yet here: where to read it, so that it needs no copy.

@@ -130,7 +130,7 @@ void SelfPort::commit(Link& base, const FrameHeader& header) {
 unsigned SelfPort::deliver(SelfLink& link, unsigned budget) {
   const size_t count = std::min<size_t>(budget, link.queue.frames());
   unsigned done = 0;
-  while (done < count && !link.closed) {
+  while (done < count && !link.closed && !sink_->pause) {
     const std::byte* body;
     const FrameHeader& header = link.queue.front(&body);
     ++done;
@@ -150,6 +150,7 @@ unsigned SelfPort::progress(unsigned budget) {
   progressing_ = true;
   unsigned done = std::exchange(rung_, false) ? 1 : 0;
   // By index: a callback may make or close links.
+  sink_->pause = false;
   for (size_t i = 0; i < links_.size() && done < budget; ++i) {
     if (links_[i]->queue.frames() != 0) done += deliver(*links_[i], budget - done);
   }

@@ -109,8 +109,7 @@ ShmPort::~ShmPort() {
     ++done;
     switch (event.kind) {
       case Event::Kind::lost:
-        // What the peer published before it ended still counts; a live one may go on writing, so at most a ringful.
-        if (link.state == TW_OK) done += drain(link, kSlots);
+        if (link.state == TW_OK) done += drain_rest(link);
         finish_lost(link, event.status, event.why.c_str());
         break;
       case Event::Kind::imported:

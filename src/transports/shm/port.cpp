@@ -155,12 +155,28 @@ Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, 
       ring_peer(link);
     // In an exchange of single frames: the answer's line comes while the user is told. Not before the frame is handled: the consumer,
     // which polls that line, would have it back.
-    if (budget == 1) link.out.prefetch_next();
+    if (budget == 1) {
+      link.out.prefetch_next();
+    } else if (sink_->pause) [[unlikely]] {
+      break;
+    }
   }
   return done;
 }
 
 [[gnu::noinline]] unsigned ShmPort::drain(ShmLink& link, unsigned budget) { return take_frames(link, budget); }
+
+/// What the peer published before it ended still counts; a live one may go on writing, so at most a ringful.
+unsigned ShmPort::drain_rest(ShmLink& link) {
+  unsigned done = 0;
+  while (done < kSlots && !link.ended) {
+    sink_->pause = false;
+    const unsigned taken = drain(link, kSlots - done);
+    if (taken == 0) break;
+    done += taken;
+  }
+  return done;
+}
 
 inline void ShmPort::refresh_hot(ShmLink& link) {
   Hot& hot = hot_[link.hot_index];
@@ -212,13 +228,13 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
   // Links may be closed (hot_ shrinks) or made (it grows) by callbacks: indices are checked anew each time.
   const size_t count = hot_.size();
   size_t index = start_;
-  for (size_t i = 0; i < count && done < budget; ++i, ++index) {
+  for (size_t i = 0; i < count && done < budget && !sink_->pause; ++i, ++index) {
     if (index >= hot_.size()) index = 0;
     if (hot_.empty()) [[unlikely]]
       break;
     done += poll(hot_[index], budget - done);
   }
-  start_ = done < budget ? 0 : index;
+  start_ = done < budget && !sink_->pause ? 0 : index;
   return done;
 }
 
@@ -258,6 +274,7 @@ unsigned ShmPort::progress(unsigned budget) {
   if (progressing_) [[unlikely]]
     return 0;
   progressing_ = true;
+  sink_->pause = false;
   unpin();
   ++sweep_;
   unsigned done;

@@ -178,6 +178,7 @@ class ShmPort final : public Port, private SegmentListener {
   unsigned take_shown(ShmLink& link, unsigned budget);
   unsigned take_frames(ShmLink& link, unsigned budget);
   unsigned drain(ShmLink& link, unsigned budget);
+  unsigned drain_rest(ShmLink& link);
   unsigned drain_while(ShmLink& link, unsigned budget, FrameTest test);
   void heat(ShmLink& link);
   void cool(ShmLink& link);

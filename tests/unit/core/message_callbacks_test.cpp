@@ -256,6 +256,43 @@ TEST_P(MessageCallbacks, MayPostTheNextReceive) {
   EXPECT_EQ(chain.all, values);
 }
 
+/// A window of receives: a message that comes when all of them have theirs waits for the next ones where it is, uncopied.
+TEST_P(MessageCallbacks, MessagesBehindTheLastPostedReceiveWaitForTheNext) {
+  constexpr size_t kWindow = 3, kCount = 24;
+  const bool frames_at_hand = std::string(GetParam()) != "tcp";
+  for (const size_t length : {size_t{8}, size_t{33}, size_t{900}}) {
+    for (size_t i = 0; i < kCount; ++i) {
+      tw_request sent = TW_REQUEST_NONE;
+      ASSERT_EQ(tw_send(there_, &source_[i], length, 5, nullptr, &sent), TW_OK) << tw_last_error();
+    }
+    for (size_t first = 0; first + kWindow < kCount; first += kWindow) {
+      std::vector<std::vector<unsigned char>> to(kWindow, std::vector<unsigned char>(length));
+      std::vector<Call> calls(kWindow);
+      for (size_t i = 0; i < kWindow; ++i) {
+        const tw_op_options options = told(calls[i]);
+        ASSERT_EQ(tw_recv(to_, to[i].data(), length, 5, ~0ull, &options, nullptr), TW_IN_PROGRESS);
+      }
+      for (int turns = 0; calls.back().count == 0 && turns < 1'000'000; ++turns) {
+        if (from_ != to_) tw_worker_progress(from_);
+        tw_worker_progress(to_);
+      }
+      ASSERT_EQ(calls.back().count, 1);
+      tw_recv_info info{};
+      if (frames_at_hand) EXPECT_EQ(tw_probe(to_, 5, ~0ull, nullptr, &info, nullptr), TW_ERR_NO_MATCH) << length;
+      for (size_t i = 0; i < kWindow; ++i) EXPECT_EQ(std::memcmp(to[i].data(), &source_[first + i], length), 0) << first + i;
+    }
+    // Nothing waits for a receive that is never posted.
+    settle();
+    for (size_t i = kCount - kWindow; i < kCount; ++i) {
+      std::vector<unsigned char> to(length);
+      tw_recv_info info{};
+      ASSERT_EQ(tw_probe(to_, 5, ~0ull, nullptr, &info, nullptr), TW_OK);
+      ASSERT_EQ(tw_recv_blocking(to_, to.data(), length, 5, ~0ull, nullptr), TW_OK);
+      EXPECT_EQ(std::memcmp(to.data(), &source_[i], length), 0) << i;
+    }
+  }
+}
+
 TEST_P(MessageCallbacks, RefusalsCallNothingAndNameWhatIsWrong) {
   Call call;
   uint64_t word = 0;
