@@ -261,6 +261,7 @@ void end_handle(ucp_ep& handle, bool ended) {
   if (peer == nullptr) return;
   if (ended) {
     end_replies(*peer);
+    cancel_receives(*peer, nullptr);
     return delete_peer(*peer);
   }
   if (peer->handles.empty() && (peer->lost || !peer->addressed)) end_connection(*peer);
@@ -373,8 +374,9 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
     const size_t known = worker.peers.size();
     if (connect(worker, copy.data(), &peer) != UCS_OK) return nullptr;
     if (peer->endpoint != endpoint) {
-      // The address is the peer's word, the connection is Thalweg's, which has checked who it is.
-      if (worker.peers.size() != known) end_connection(*peer);
+      // The address is the peer's word, the connection is Thalweg's, which has checked who it is. What was dialed for it ends; one that
+      // is there already is sound: it is that of whom the address names.
+      if (worker.peers.size() != known && tw_endpoint_state(peer->endpoint) == TW_IN_PROGRESS) end_connection(*peer);
       if (tw_endpoint_state(endpoint) >= 0) tw_endpoint_set_user(endpoint, &impostor);
       tell("a message's sender is unknown: it was lost meanwhile, or sent the address of another worker as its own");
       return nullptr;
@@ -416,6 +418,16 @@ void sweep(ucp_worker& worker) {
     }
     if (peer->handles.empty()) end_connection(*peer);
   }
+}
+
+/// The end of a connection is stepped by progress, whether there is an event or not.
+bool may_step_closing(const ucp_worker& worker) {
+  return std::any_of(worker.closing.begin(), worker.closing.end(), [](const Request* request) {
+    const auto& closing = *static_cast<const Closing*>(request->extra);
+    if (closing.handle->pending != 0) return false;
+    const bool flushing = closing.begun && !closing.ended && request->operation != TW_REQUEST_NONE;
+    return !flushing || tw_request_test(request->operation) != TW_IN_PROGRESS;
+  });
 }
 
 unsigned step_closing(ucp_worker& worker) {
@@ -488,6 +500,7 @@ ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request) {
   constexpr int kLooks = 1000;  // before others get the core
   for (int look = 0; ucp_request_check_status(request) == UCS_INPROGRESS; ++look) {
     const Hold hold(worker);
+    worker.stirred = true;
     if (progress(worker) == 0 && look % kLooks == kLooks - 1) sched_yield();
   }
   const ucs_status_t status = ucp_request_check_status(request);

@@ -72,6 +72,8 @@ void released(ucp_ep& handle);
 unsigned tell_losses(ucp_worker& worker);
 /// Reply endpoints of lost peers end, and their connections.
 void sweep(ucp_worker& worker);
+/// Has one not begun that may, or become complete?
+bool may_step_closing(const ucp_worker& worker);
 /// Closes that may have become complete.
 unsigned step_closing(ucp_worker& worker);
 /// What was sent is delivered before the worker ends, if the peers take it within two seconds and no request is under way.

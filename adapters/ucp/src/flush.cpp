@@ -54,8 +54,8 @@ void begin(ucp_worker& worker, Flush& flush) {
   const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request.operation)
                                              : tw_worker_flush(worker.worker, &request.operation);
   if (status < 0) flush.status = refused(status, "a flush");
-  if (status != TW_IN_PROGRESS) return;
-  // Until it ends closes and flushes wait for what is written.
+  if (status == TW_OK) return;
+  // Until it ends, or where it did not begin, closes and flushes wait for what is written.
   each_peer(worker, handle, [](Peer& peer) { peer.unflushed = true; });
 }
 
@@ -199,7 +199,9 @@ ucs_status_t ucp_worker_fence(ucp_worker_h worker) {
     if (!peer->one_sided || peer->lost) continue;
     peer->one_sided = false;
     const tw_status status = tw_endpoint_fence(peer->endpoint);
-    if (status < 0 && status != TW_ERR_PEER_LOST && status != TW_ERR_CLOSED) return failed("ucp_worker_fence", status);
+    if (status >= 0 || status == TW_ERR_PEER_LOST || status == TW_ERR_CLOSED) continue;
+    peer->one_sided = true;
+    return failed("ucp_worker_fence", status);
   }
   return UCS_OK;
 }

@@ -186,9 +186,13 @@ ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted
   request.endpoint = nullptr;
   const ucs_status_t unpacked = request.unpacked;
   give_back(request);
+  ucs_status_t why = UCS_OK;
+  if (endpoint != nullptr && endpoint->endpoint == nullptr) {  // this side has ended its connection
+    why = endpoint->peer != nullptr ? endpoint->peer->why : UCS_ERR_CONNECTION_RESET;
+  }
   if (endpoint != nullptr) released(*endpoint);
   if (status == TW_OK) return unpacked == UCS_OK ? nullptr : pointer_of(unpacked);
-  return pointer_of(refused(status, function));
+  return pointer_of(why != UCS_OK ? why : refused(status, function));
 }
 
 ucs_status_t refused(tw_status status, const char* function) {
@@ -283,6 +287,7 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;
   (void)tw_request_cancel(request.operation);  // too late: it ends as it would have
+  worker->stirred = true;
 }
 
 ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {

@@ -45,7 +45,10 @@ void enter_ledger(Request& request) {
 
 enum class Verb { put, get };
 
-ucs_status_t alive(const ucp_ep& ep) { return ep.peer != nullptr ? UCS_OK : UCS_ERR_NOT_CONNECTED; }
+ucs_status_t alive(const ucp_ep& ep) {
+  if (ep.peer == nullptr) return UCS_ERR_NOT_CONNECTED;
+  return ep.endpoint != nullptr ? UCS_OK : ep.peer->why;  // this side has ended its connection
+}
 
 ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t count, ucp_datatype_t datatype,
                           const Wanted& wanted, const char* function) {

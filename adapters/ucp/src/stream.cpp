@@ -222,6 +222,7 @@ ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t dat
                       const Wanted& wanted, const char* function) {
   if (ep.peer == nullptr || ep.closed) return pointer_of(UCS_ERR_NOT_CONNECTED);
   if (ep.peer->lost) return pointer_of(ep.peer->why);
+  ep.peer->unread = false;  // by a reply endpoint, where the user has closed all others
   auto receive = std::make_unique<Receive>();
   receive->peer = ep.peer;
   receive->function = function;

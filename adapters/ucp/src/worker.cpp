@@ -67,26 +67,33 @@ unsigned poll_queue(ucp_worker& worker) {
 
 [[gnu::noinline]] unsigned progress_held(ucp_worker& worker) {
   const Hold hold(worker);
+  worker.stirred = true;
   return progress(worker);
 }
 
 /// With the worker: what its queue would have told.
 void end_told(ucp_worker& worker) {
   worker.pool.each([](Request& request) {
-    if (request.told && request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS) finish(request, UCS_ERR_CANCELED);
+    const bool waits = request.told && !request.in_later;  // what is in later ends as it did
+    if (waits && request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS) finish(request, UCS_ERR_CANCELED);
   });
 }
 
 /// What ended in other calls than progress wakes nobody: cancels, closes by force. True: progress has something to tell.
 bool has_news(ucp_worker& worker) {
   const HoldBack held(worker);
-  // Closing endpoints are stepped by progress, whether there is an event or not.
   if (worker.told != 0) (void)poll_queue(worker);
-  return !worker.postponed.empty() || worker.later != nullptr || !worker.streams.empty() || !worker.closing.empty() ||
-         !worker.losses.empty() || !worker.sweeps.empty() || may_step_flushes(worker);
+  return !worker.postponed.empty() || worker.later != nullptr || !worker.streams.empty() || !worker.losses.empty() ||
+         !worker.sweeps.empty() || may_step_closing(worker) || may_step_flushes(worker);
 }
 
 }  // namespace
+
+void wake_sleeper(ucp_worker& worker) {
+  worker.armed = worker.stirred = false;
+  if (worker.sleeper == std::this_thread::get_id()) return;  // it is awake
+  if (const tw_status status = tw_worker_wake(worker.worker); status != TW_OK) (void)failed("waking a thread", status);
+}
 
 void postpone(ucp_worker& worker, std::function<void()> call) {
   worker.postponed.push_back(std::move(call));
@@ -280,7 +287,7 @@ ucs_status_t ucp_worker_address_query(ucp_address_t* address, ucp_worker_address
 }
 
 unsigned ucp_worker_progress(ucp_worker_h worker) {
-  if (worker->multi | worker->chores) [[unlikely]]
+  if (worker->multi || worker->chores) [[unlikely]]
     return progress_held(*worker);
   return tw_worker_progress(worker->worker);
 }
@@ -296,9 +303,13 @@ ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int* fd) {
 
 ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
   if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
-  const Hold hold(*worker);
+  std::unique_lock lock(worker->mutex, std::defer_lock);  // as Hold, which would wake it
+  if (worker->multi) lock.lock();
   if (has_news(*worker)) return UCS_ERR_BUSY;
   const tw_status status = tw_worker_arm(worker->worker);
+  worker->armed = worker->multi && status == TW_OK;
+  worker->stirred = false;
+  worker->sleeper = std::this_thread::get_id();
   return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
 }
 

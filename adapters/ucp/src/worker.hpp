@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -63,6 +64,10 @@ struct ucp_worker {
   bool ending = false;  // no callback runs any more
   ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
   std::recursive_mutex mutex;  // multi
+  // Multi: `sleeper` has armed it, and sleeps or is about to. Stirred: another thread has progressed it, which disarms, or has ended what
+  // the next progress tells.
+  bool armed = false, stirred = false;
+  std::thread::id sleeper{};
   thalweg::ucx::Pool pool;
   thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
   thalweg::ucx::Request** later_end = &later;
@@ -87,20 +92,25 @@ struct ucp_worker {
 
 namespace thalweg::ucx {
 
+/// A thread that sleeps until the worker has news does not see what another thread's call left for progress.
+[[gnu::cold]] void wake_sleeper(ucp_worker& worker);
+
 /// The worker's lock, where several threads use it.
 class Hold {
  public:
-  explicit Hold(ucp_worker& worker) : mutex_(worker.multi ? &worker.mutex : nullptr) {
-    if (mutex_ != nullptr) mutex_->lock();
+  explicit Hold(ucp_worker& worker) : worker_(worker.multi ? &worker : nullptr) {
+    if (worker_ != nullptr) worker_->mutex.lock();
   }
   ~Hold() {
-    if (mutex_ != nullptr) mutex_->unlock();
+    if (worker_ == nullptr) return;
+    if (worker_->armed && (worker_->stirred || worker_->chores)) wake_sleeper(*worker_);
+    worker_->mutex.unlock();
   }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
  private:
-  std::recursive_mutex* mutex_;
+  ucp_worker* worker_;
 };
 
 /// Callbacks, handlers and losses wait for progress meanwhile.

@@ -39,26 +39,32 @@ struct Called {
   }
 };
 
+struct Messages {
+  int count = 0;
+  ucp_ep_h reply = nullptr;  // of the last one
+};
 /// Counts messages of id 1, which may come with a reply endpoint.
-void count_messages(Side& side, int& count) {
+void count_messages(Side& side, Messages& messages) {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = 1;
-  handler.arg = &count;
-  handler.cb = [](void* arg, const void*, size_t, void*, size_t, const ucp_am_recv_param_t*) {
-    ++*static_cast<int*>(arg);
+  handler.arg = &messages;
+  handler.cb = [](void* arg, const void*, size_t, void*, size_t, const ucp_am_recv_param_t* param) {
+    auto& into = *static_cast<Messages*>(arg);
+    ++into.count;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) into.reply = param->reply_ep;
     return UCS_OK;
   };
   ASSERT_EQ(ucp_worker_set_am_recv_handler(side.worker, &handler), UCS_OK);
 }
 
-/// A close waits for a send, and meanwhile a message makes a reply endpoint: the connection ends all the same.
-void close_while_a_message_comes(bool force) {
+/// A close waits for a send, and meanwhile a message makes a reply endpoint, whose stream is read or not: the connection ends all the same.
+void close_while_a_message_comes(bool force, bool reads) {
   Called called;
   World& w = called.w;
   ucp_ep_h server = nullptr;
   ASSERT_EQ(called.accept(w.b, &server), UCS_OK);
-  int messages = 0;
+  Messages messages;
   count_messages(w.a, messages);
   const ucp_request_param_t none = nothing(), reply = flags(UCP_AM_SEND_FLAG_REPLY);
   const auto out = random_bytes(3000000);
@@ -68,23 +74,32 @@ void close_while_a_message_comes(bool force) {
   ucs_status_ptr_t close = ucp_ep_close_nb(called.client, UCP_EP_CLOSE_MODE_FLUSH);
   ASSERT_TRUE(UCS_PTR_IS_PTR(close));
   EXPECT_EQ(w.end(ucp_am_send_nbx(server, 1, nullptr, 0, nullptr, 0, &reply)), UCS_OK);
-  EXPECT_TRUE(w.until([&] { return messages == 1; }));
+  EXPECT_TRUE(w.until([&] { return messages.count == 1 && messages.reply != nullptr; }));
+  uint64_t word = 0;
+  ucs_status_ptr_t recv = reads ? ucp_stream_recv_nbx(messages.reply, &word, sizeof word, nullptr, &none) : nullptr;
+  EXPECT_EQ(UCS_PTR_IS_PTR(recv), reads);
   if (force) {
     EXPECT_EQ(w.end(ucp_ep_close_nb(server, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
     EXPECT_LT(w.end(send), 0);
     EXPECT_EQ(w.end(close), UCS_OK);
+    if (reads) EXPECT_LT(w.end(recv), 0);
     return;
   }
   EXPECT_EQ(w.end(ucp_tag_recv_nbx(w.b.worker, in.data(), in.size(), 1, kAll, &none)), UCS_OK);
   EXPECT_EQ(w.end(send), UCS_OK);
   EXPECT_EQ(w.end(close), UCS_OK);
+  if (reads) {
+    EXPECT_EQ(w.end(recv), UCS_ERR_CANCELED);
+  }
   EXPECT_TRUE(w.until([&] { return called.losses == 1; })) << "the connection has not ended";
   EXPECT_EQ(w.end(ucp_ep_close_nb(server, UCP_EP_CLOSE_MODE_FORCE)), UCS_OK);
 }
 
 TEST(Close, AReplyEndpointDoesNotKeepTheConnectionOfASocketAddress) {
-  close_while_a_message_comes(false);
-  close_while_a_message_comes(true);
+  for (const bool reads : {false, true}) {
+    close_while_a_message_comes(false, reads);
+    close_while_a_message_comes(true, reads);
+  }
 }
 
 TEST(Close, AConnectionRequestIsAcceptedByItsListenersWorkerOnly) {
@@ -188,6 +203,28 @@ TEST(Close, BytesThatNobodyReadsDoNotHoldTheirSendersClose) {
     EXPECT_EQ(w.end(ucp_stream_recv_nbx(w.b.ep, &in, 1, &length, &none)), UCS_OK);
     EXPECT_EQ(in, out[0]);
   }
+}
+
+/// A receive says that a reply endpoint is read from, whatever the user has closed before.
+TEST(Close, AReplyEndpointsStreamIsReadAfterAllOthersWereClosed) {
+  World w;
+  w.connect();
+  Messages messages;
+  count_messages(w.b, messages);
+  const ucp_request_param_t none = nothing(), reply = flags(UCP_AM_SEND_FLAG_REPLY);
+  EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, nullptr, 0, &none)), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return messages.count == 1; }));
+  EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+  EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, nullptr, 0, &reply)), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return messages.reply != nullptr; }));
+  const auto out = random_bytes(8);
+  std::vector<unsigned char> in(8);
+  const ucp_request_param_t all = flags(UCP_STREAM_RECV_FLAG_WAITALL);
+  size_t length = 0;
+  ucs_status_ptr_t recv = ucp_stream_recv_nbx(messages.reply, in.data(), in.size(), &length, &all);
+  EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none)), UCS_OK);
+  EXPECT_EQ(w.end(recv), UCS_OK);
+  EXPECT_EQ(in, out);
 }
 
 TEST(Close, AStreamsReceiveTellsItsLengthInTheParametersToo) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random operations, closes and cancels between two workers: nothing crashes, every request ends, and what arrives is right.
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -10,7 +11,7 @@ using namespace ucp_test;
 namespace {
 
 constexpr ucp_tag_t kAll = ~ucp_tag_t{0};
-constexpr size_t kRegion = 1 << 20;
+constexpr size_t kRegion = 1 << 20, kRead = kRegion / 2;  // puts go below kRead, gets come from there
 
 /// What messages carry: no byte is its neighbour, so that what was not written, or not all, shows.
 std::vector<unsigned char> pattern(unsigned char first, size_t length) {
@@ -39,6 +40,8 @@ class Play {
   explicit Play(uint64_t seed) : random_(seed), sides_{&world_.a, &world_.b} {
     for (int side = 0; side < 2; ++side) {
       memory_[side].resize(kRegion);
+      const auto known = pattern(static_cast<unsigned char>(pick(256)), kRegion - kRead);
+      std::copy(known.begin(), known.end(), memory_[side].begin() + kRead);
       ucp_mem_map_params_t params{};
       params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
       params.address = memory_[side].data();
@@ -163,6 +166,16 @@ class Play {
       ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(sides_[side]->worker, into.data(), into.size(), message, &none);
       add(side, request, std::move(into), Gets::message);
     }
+    // By reply endpoints, too: of connections that the other side made again.
+    ucp_stream_poll_ep_t ready[4];
+    const ssize_t count = ucp_stream_worker_poll(sides_[side]->worker, ready, 4, 0);
+    for (ssize_t i = 0; i < count; ++i) {
+      size_t length = 0;
+      while (ucs_status_ptr_t const data = ucp_stream_recv_data_nb(ready[i].ep, &length)) {
+        if (UCS_PTR_IS_ERR(data)) break;
+        ucp_stream_data_release(ready[i].ep, data);
+      }
+    }
     reap(side);
   }
   std::string names(int side) {
@@ -229,8 +242,9 @@ class Play {
     ucp_worker_h const worker = sides_[side]->worker;
     const ucp_request_param_t none = nothing();
     const auto value = static_cast<unsigned char>(pick(256));
-    const bool receives = what == 2 || what == 3;
-    std::vector<unsigned char> bytes = receives ? std::vector<unsigned char>(length(), 0xA5) : pattern(value, length());
+    const bool receives = what == 2 || what == 3, gets = what == 9;
+    std::vector<unsigned char> bytes =
+        receives || gets || what == 7 ? std::vector<unsigned char>(length(), 0xA5) : pattern(value, length());
     const uint64_t there = reinterpret_cast<uint64_t>(memory_[1 - side].data());
     unsigned char* const at = bytes.data();
     const size_t n = bytes.size();
@@ -263,12 +277,12 @@ class Play {
         request = ucp_put_nbx(ep, at, n, there, key, &none);
         break;
       case 9:
-        request = ucp_get_nbx(ep, at, n, there, key, &none);
+        request = ucp_get_nbx(ep, at, n, there + kRead, key, &none);
         break;
       default:
         request = pick(2) == 0 ? ucp_ep_flush_nbx(ep, &none) : ucp_worker_flush_nbx(worker, &none);
     }
-    add(side, request, std::move(bytes), receives ? Gets::message : Gets::nothing);
+    add(side, request, std::move(bytes), receives ? Gets::message : gets ? Gets::payload : Gets::nothing);
   }
 
   std::mt19937_64 random_;
@@ -284,7 +298,8 @@ class Play {
 TEST(Random, OperationsEndWhateverClosesAndCancels) {
   const char* const rounds = std::getenv("UCP_RANDOM_ROUNDS");
   const int count = rounds != nullptr ? std::atoi(rounds) : 6;
-  const uint64_t first = rounds != nullptr ? std::random_device{}() : 1;
+  const char* const seed = std::getenv("UCP_RANDOM_SEED");
+  const uint64_t first = seed != nullptr ? std::strtoull(seed, nullptr, 10) : rounds != nullptr ? std::random_device{}() : 1;
   for (int round = 0; round < count && !::testing::Test::HasFailure(); ++round) {
     SCOPED_TRACE("seed " + std::to_string(first + static_cast<uint64_t>(round)));
     Play play(first + static_cast<uint64_t>(round));

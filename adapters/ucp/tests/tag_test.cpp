@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tagged messages, requests and datatypes.
+#include <poll.h>
+
 #include <algorithm>
 #include <thread>
 #include <vector>
@@ -571,6 +573,10 @@ TEST(Worker, SleepsUntilAMessageOrASignal) {
   while (ucp_worker_progress(w.b.worker) != 0) {
   }
   ucs_status_ptr_t recv = ucp_tag_recv_nbx(w.b.worker, &in, sizeof in, 1, kAll, &none);
+  pollfd one{-1, POLLIN, 0};
+  EXPECT_EQ(ucp_worker_get_efd(w.b.worker, &one.fd), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return ucp_worker_arm(w.b.worker) == UCS_OK; }));
+  EXPECT_EQ(poll(&one, 1, 50), 0) << "there is nothing to wake for";
   std::thread sender([&] {
     out = 5;
     ucs_status_ptr_t send = ucp_tag_send_nbx(w.a.ep, &out, sizeof out, 1, &none);
