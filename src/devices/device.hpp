@@ -73,6 +73,15 @@ struct PeerAccess {
   DeviceLink link = DeviceLink::none;  // unknown: a device that this process does not see; only an import tells
 };
 
+/// What a queue of the library's is for. Queues of one use may share a channel of the hardware, where the work of one waits for that of
+/// another: those whose kernels wait for other ranks, for the host or for users are apart from those that move bytes, which such kernels
+/// may wait for.
+enum class QueueUse : uint8_t {
+  any,         // its kernels may wait
+  moves,       // copies, and kernels that wait for nothing
+  persistent,  // one kernel, which stays; it begins before waiting work of others
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -116,10 +125,8 @@ class Device {
   virtual PeerAccess peer(const Uuid& other) const = 0;  // cheap; enables nothing
 
   // ---- work
-  virtual Status make_queue(std::unique_ptr<Queue>* out) = 0;  // own, non-blocking against default streams
-  /// As make_queue(), for a persistent kernel: it begins before waiting work of others, and shares no channel of the hardware
-  /// with usual queues, which would wait for it.
-  virtual Status make_urgent_queue(std::unique_ptr<Queue>* out) = 0;
+  virtual Status make_queue(std::unique_ptr<Queue>* out,
+                            QueueUse use = QueueUse::any) = 0;  // own, non-blocking against default streams
   /// A user's queue, which stays the user's and must outlive *out. A default stream (null) can be recorded and waited for;
   /// other work on it is refused. TW_ERR_INVALID: a stream of another device.
   virtual Status wrap_queue(void* native, std::unique_ptr<Queue>* out) = 0;

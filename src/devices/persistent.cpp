@@ -74,7 +74,7 @@ Status PersistentCopier::make() {
                 persistent::kMostBlocks);
   }
   if (Status s = device_.load_kernels(); is_error(s)) return s;
-  if (Status s = device_.make_urgent_queue(&queue_); is_error(s)) return s;
+  if (Status s = device_.make_queue(&queue_, QueueUse::persistent); is_error(s)) return s;
   uint64_t address = 0;
   if (Status s = device_.allocate(MemoryKind::pinned, sizeof(Shared), &address); is_error(s)) return s;
   shared_ = reinterpret_cast<Shared*>(address);

@@ -88,7 +88,7 @@ Status LocalCopier::take(Device& device, std::unique_ptr<CopyQueue>* out) {
   }
   *out = std::make_unique<CopyQueue>();
   (*out)->device = &device;
-  return device.make_queue(&(*out)->queue);
+  return device.make_queue(&(*out)->queue, QueueUse::moves);
 }
 
 Status LocalCopier::copy(uint64_t to_address, uint64_t from_address, size_t length) {

@@ -94,7 +94,7 @@ Executor::Executor(tw_context& context, Device* device)
 
 Status Executor::open() {
   if (device_ == nullptr) return TW_OK;
-  if (Status s = device_->make_queue(&queue_); is_error(s)) return s;
+  if (Status s = device_->make_queue(&queue_, QueueUse::moves); is_error(s)) return s;
   return device_->load_kernels();
 }
 

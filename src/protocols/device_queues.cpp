@@ -115,8 +115,8 @@ Status DeviceQueues::make_place(Device& device, Place** out) {
   if (status == TW_ERR_UNSUPPORTED) status = TW_OK;
   if (status == TW_OK) place->costs = costs_of(device);
   if (status == TW_OK) status = device.allocate(MemoryKind::pinned, kWords, &place->words);
-  if (status == TW_OK) status = device.make_queue(&place->copies.queue);
-  if (status == TW_OK) status = device.make_queue(&place->kernels.queue);
+  if (status == TW_OK) status = device.make_queue(&place->copies.queue, QueueUse::moves);
+  if (status == TW_OK) status = device.make_queue(&place->kernels.queue, QueueUse::moves);
   if (is_error(status)) {
     if (place->words != 0) device.free(place->words);
     return status;
@@ -170,7 +170,7 @@ Status DeviceQueues::finish_call(Line& line, Status enqueued) {
 /// is the device's own end.
 void DeviceQueues::replace_broken(Device& device, Line& line) {
   std::unique_ptr<Queue> fresh;
-  if (!line.pending.empty() || !is_error(line.queue->query()) || is_error(device.make_queue(&fresh))) return;
+  if (!line.pending.empty() || !is_error(line.queue->query()) || is_error(device.make_queue(&fresh, QueueUse::moves))) return;
   line.queue = std::move(fresh);
   line.ticket = line.now_finished();
 }

@@ -51,7 +51,7 @@ Status DeviceBench::open() {
   if (stuck_ || occupied_) return fail(TW_ERR_TIMED_OUT, kBusy);
   if (queue_ != nullptr) return TW_OK;
   constexpr size_t kPage = 4096;
-  Status status = device_.make_queue(&queue_);
+  Status status = device_.make_queue(&queue_, QueueUse::moves);
   if (!is_error(status)) status = device_.allocate(MemoryKind::pinned, kPage, &words_);
   if (!is_error(status)) status = device_.allocate(MemoryKind::pinned, kWhole, &host_);
   if (!is_error(status)) status = device_.allocate(MemoryKind::vmm, kWhole, &here_);

@@ -32,8 +32,7 @@ class CudaDevice final : public Device {
   Status import_memory(std::span<ExportedMemory> pieces, uint64_t* address) override;
   Status release_import(uint64_t address) override;
   PeerAccess peer(const Uuid& other) const override;
-  Status make_queue(std::unique_ptr<Queue>* out) override;
-  Status make_urgent_queue(std::unique_ptr<Queue>* out) override;
+  Status make_queue(std::unique_ptr<Queue>* out, QueueUse use = QueueUse::any) override;
   Status wrap_queue(void* native, std::unique_ptr<Queue>* out) override;
   Status make_event(std::unique_ptr<Event>* out) override;
   Status wrap_event(void* native, std::unique_ptr<Event>* out) override;

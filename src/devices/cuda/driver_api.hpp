@@ -81,6 +81,7 @@ enum PeerAttribute : unsigned { kAccessSupported = 2, kNativeAtomics = 3 };
 enum MemoryType : unsigned { kHostMemory = 1, kDeviceMemory = 2, kUnified = 4 };
 
 constexpr unsigned kHostAllocPortable = 1, kHostRegisterPortable = 1, kAttachGlobal = 1, kIpcLazyPeerAccess = 1;
+constexpr int kMovesPriority = -1;       // before what computes
 constexpr int kHighestPriority = -1000;  // what lies beyond a device's range is brought into it
 constexpr unsigned kStreamNonBlocking = 1, kEventBlockingSync = 1, kEventDisableTiming = 2;
 constexpr unsigned kWaitGeq = 0, kWaitFlush = 1u << 30;

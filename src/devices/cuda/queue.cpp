@@ -11,23 +11,17 @@ bool is_standard(void* native) { return reinterpret_cast<uintptr_t>(native) <= k
 
 }  // namespace
 
-Status CudaDevice::make_queue(std::unique_ptr<Queue>* out) {
+/// Streams of one priority share the hardware's channels, some 8 or 32 (CUDA_DEVICE_MAX_CONNECTIONS), of different ones none.
+Status CudaDevice::make_queue(std::unique_ptr<Queue>* out, QueueUse use) {
   const OnDevice current(*this);
   if (is_error(current.status())) return current.status();
+  const int priority = use == QueueUse::moves ? kMovesPriority : kHighestPriority;
   CuStream stream = nullptr;
-  if (Status s = check(driver().StreamCreate(&stream, kStreamNonBlocking), "making a stream"); is_error(s)) return s;
-  *out = std::make_unique<CudaQueue>(*this, current.context(), stream, CudaQueue::Kind::own, take_counter());
-  return TW_OK;
-}
-
-Status CudaDevice::make_urgent_queue(std::unique_ptr<Queue>* out) {
-  const OnDevice current(*this);
-  if (is_error(current.status())) return current.status();
-  CuStream stream = nullptr;
-  const Status status =
-      check(driver().StreamCreateWithPriority(&stream, kStreamNonBlocking, kHighestPriority), "making a stream");
-  if (is_error(status)) return status;
-  *out = std::make_unique<CudaQueue>(*this, current.context(), stream, CudaQueue::Kind::own, 0);
+  const CuResult made = use == QueueUse::any ? driver().StreamCreate(&stream, kStreamNonBlocking)
+                                             : driver().StreamCreateWithPriority(&stream, kStreamNonBlocking, priority);
+  if (Status s = check(made, "making a stream"); is_error(s)) return s;
+  const uint64_t counter = use == QueueUse::persistent ? 0 : take_counter();
+  *out = std::make_unique<CudaQueue>(*this, current.context(), stream, CudaQueue::Kind::own, counter);
   return TW_OK;
 }
 

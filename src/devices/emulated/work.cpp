@@ -41,7 +41,7 @@ Status EmulatedDevice::load_kernels() {
   return born_.check("device");  // twins are part of the program
 }
 
-Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out) {
+Status EmulatedDevice::make_queue(std::unique_ptr<Queue>* out, QueueUse) {
   if (Status s = born_.check("device"); is_error(s)) return s;
   if (Status s = engine_->faults.check(Operation::queue); is_error(s)) return s;
   std::shared_ptr<EmulatedStream> stream = new_stream(false);

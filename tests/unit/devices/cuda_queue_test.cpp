@@ -25,6 +25,19 @@ TEST_F(CudaQueueTest, WhatAQueueMayNotUseIsNotAdmitted) {
   EXPECT_EQ(queue->admit(Use::kernel, managed, 8), TW_OK);
 }
 
+/// Streams of one priority share the hardware's channels: what moves bytes is not behind a kernel that waits for them.
+TEST_F(CudaQueueTest, WhatMovesHasAPriorityOfItsOwn) {
+  open();
+  fake->calls.clear();
+  std::unique_ptr<Queue> any, moves;
+  ASSERT_EQ(devices[0]->make_queue(&any), TW_OK);
+  EXPECT_EQ(fake->calls["StreamCreateWithPriority"], 0u);
+  ASSERT_EQ(devices[0]->make_queue(&moves, QueueUse::moves), TW_OK);
+  EXPECT_EQ(fake->calls["StreamCreateWithPriority"], 1u);
+  EXPECT_GT(kMovesPriority, kHighestPriority);
+  EXPECT_LT(kMovesPriority, 0);
+}
+
 /// How often the driver is called for what protocols do with every message.
 TEST_F(CudaQueueTest, AnOperationIsOneCallOfTheDriver) {
   open();
