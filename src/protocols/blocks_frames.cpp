@@ -15,6 +15,10 @@ namespace {
 constexpr size_t kPieces = 40;    // of a frame: their names fit into what queue_fragment() leaves for prefixes
 constexpr uint64_t kWindow = 16;  // fragments requested and not answered, per get
 
+/// The most of a frame's blocks, bytes: what is sent by copy, and what a chunk of pinned memory takes at the target. A link may deliver
+/// longer frames of any type, because those of other types go by reference.
+uint64_t most_of(const Peer& peer) { return std::min<uint64_t>(peer.link->copy_max, DeviceQueues::kChunk); }
+
 /// Where a frame of at most `limit` bytes ends: behind a whole block, if one fits, because a device moves equal pieces best.
 uint64_t end_of_frame(const OpRun& run, uint64_t limit) {
   const uint64_t length = run.op->blocks->here->length, end = std::min(run.op->length, run.moved + limit);
@@ -181,6 +185,7 @@ void on_put_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
     return engine.violation(peer, "blocks too short for their own fields");
   }
   const uint64_t payload = body.left();
+  if (payload > most_of(peer)) return engine.violation(peer, "a put of more blocks than a frame takes");
   if (!sum_lengths(names, count, payload, &sum) || sum != payload) {
     return engine.violation(peer, "blocks of other lengths than their frame");
   }
@@ -193,7 +198,7 @@ void on_get_blocks(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   const size_t count = header.length / sizeof(BlockName);
   uint64_t sum = 0;
   if (count == 0 || count > kPieces || header.length % sizeof(BlockName) != 0 || !body.take(names, header.length) ||
-      !sum_lengths(names, count, peer.link->copy_max, &sum) || sum == 0) {
+      !sum_lengths(names, count, most_of(peer), &sum) || sum == 0) {
     return engine.violation(peer, "a request for blocks that makes no sense");
   }
   const Answer answer{header.a, header.b, sum, count};

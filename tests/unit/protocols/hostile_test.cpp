@@ -7,12 +7,16 @@
 #include <set>
 #include <thread>
 
+#include "base/clock.hpp"
+#include "memory/placement.hpp"
 #include "protocols/active.hpp"
 #include "protocols/blocks.hpp"
+#include "protocols/device_queues.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
 #include "support.hpp"
+#include "unit/devices/emulated_tools.hpp"
 
 namespace thalweg::test {
 namespace {
@@ -340,6 +344,37 @@ struct BounceWorld : World {
   BounceWorld() : World(FakeOptions{.features = kLinkMaps}), bytes(kLength) {
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
     connect();
+/// A stream takes longer bodies than are sent by copy: pinned memory, through which they go to a device, has room for those alone.
+TEST(Hostile, BlocksOfMoreThanAFrameTakesDoNotReachADevice) {
+  constexpr size_t kChunk = DeviceQueues::kChunk;
+  static auto* const device = emulated::open_device(12).release();  // until the program exits: engines keep queues of it
+  for (const uint32_t most : {4096u, 2u << 20}) {
+    FakeOptions options;
+    options.copy_max = most;
+    World w(options, seed());
+    w.connect();
+    tw_memory* memory = nullptr;
+    ASSERT_EQ(allocate_at(w.registry_b, {MemoryKind::emulated, device}, 2 * kChunk, 0, false, &memory), TW_OK) << last_error();
+    KeyBody key;
+    ASSERT_EQ(w.registry_b.export_range(memory, 0, 0, 0, &key), TW_OK);
+    const auto put = [&](uint64_t length) {
+      const BlockName name{key.rkey, 0, length};
+      std::vector<std::byte> body = bytes_of(&name, sizeof name);
+      for (uint64_t i = 0; i < length; ++i) body.push_back(static_cast<std::byte>(w.random() | 1));
+      w.pb->inject(*w.lb, make_header(Frame::put_blocks, body.size(), 1, 0), body);
+      w.settle(5);
+      body.erase(body.begin(), body.begin() + sizeof name);
+      return emulated::holds(*device, reinterpret_cast<uint64_t>(memory->address), body);
+    };
+    EXPECT_TRUE(put(std::min<uint64_t>(most, kChunk)));
+    EXPECT_EQ(w.b.state, TW_OK) << w.b.why;
+    EXPECT_FALSE(put(kChunk + 4072));
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+    EXPECT_NE(w.b.why.find("more blocks than a frame"), std::string::npos) << w.b.why;
+    EXPECT_EQ(w.registry_b.release(memory), TW_OK);
+  }
+}
+
     pb->segments[kSegment].address = bytes.data();
     pb->segments[kSegment].length = kLength;
   }
