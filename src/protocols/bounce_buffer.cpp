@@ -49,6 +49,7 @@ bool open_bounce_buffer(OpRun& run, uint64_t length) {
 
 void deliver_bounce_buffer(Engine& engine, OpRun& run) {
   run.cancelable = false;
+  run.stage = kHere;
   engine.devices().when_ready(run, move_on);
 }
 

@@ -15,6 +15,7 @@
 #include "memory/place.hpp"
 #include "protocols/engine.hpp"
 #include "protocols/persistent_line.hpp"
+#include "protocols/rendezvous.hpp"
 #include "routes/device_table.hpp"
 #include "routes/limits.hpp"
 #include "trace/trace.hpp"
@@ -571,7 +572,7 @@ DeviceQueues::~DeviceQueues() {
 unsigned DeviceQueues::poll_parked() {
   unsigned events = 0;
   look_at_each(parked_, [&](OpRun& run) {
-    if (!Engine::goes_on(run)) return false;  // its peer's end ends it
+    if (!Engine::goes_on(run) && !all_here(run)) return false;  // its peer's end ends it
     const Status status = run.op->after->event->query();
     if (status == TW_IN_PROGRESS) {
       parked_.push_back(&run);

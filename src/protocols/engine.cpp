@@ -23,6 +23,7 @@
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/pipeline.hpp"
+#include "protocols/rendezvous.hpp"
 #include "protocols/tracing.hpp"
 
 namespace thalweg::impl {
@@ -126,7 +127,7 @@ void Engine::start_devices() { devices_->start(); }
 
 bool Engine::work_over(OpRun& run) {
   --run.work;
-  if (!run.ended) return goes_on(run);
+  if (!run.ended) return goes_on(run) || all_here(run);
   if (run.work == 0) {
     run.ended = false;
     complete_any(run, run.ending);

@@ -2,6 +2,7 @@
 // The life of peers: known, attached to a link, lost or closed, gone.
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "protocols/active.hpp"
 #include "protocols/bounce.hpp"
@@ -11,6 +12,7 @@
 #include "protocols/offers.hpp"
 #include "protocols/one_sided.hpp"
 #include "protocols/operation_routes.hpp"
+#include "protocols/rendezvous.hpp"
 
 namespace thalweg::impl {
 
@@ -48,6 +50,22 @@ bool Engine::idle(const Peer& peer) const {
          !unconfirmed(peer) && (peer.link == nullptr || peer.link->port->queued(*peer.link) == 0);
 }
 
+namespace {
+
+/// What a device or a stream alone keeps: it ends well, and is in `waiting` again.
+void keep_all_here(PeerRunList& waiting, PeerRunList& kept) {
+  for (OpRun* run = waiting.front(); run != nullptr;) {
+    OpRun* const next = run->by_peer.next;
+    if (all_here(*run)) {
+      waiting.remove(run);
+      kept.push_back(run);
+    }
+    run = next;
+  }
+}
+
+}  // namespace
+
 /// The link must be gone (or its port must not touch anybody's memory any more) before runs end: their buffers go back.
 void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   bool first = !is_error(peer.state);
@@ -63,10 +81,13 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   if (peer.byte_stream) peer.byte_stream->destination = nullptr;
   peer.one_sided.issued = peer.one_sided.framed = peer.one_sided.confirmed = peer.one_sided.fence = 0;
   peer.one_sided.silent = peer.one_sided.reported = 0;  // what is counted is so until each run has ended
+  PeerRunList kept;
+  if (std::exchange(peer.doomed, false) || !first) keep_all_here(peer.waiting, kept);  // else this side gives them up, too
   while (OpRun* run = peer.waiting.front()) {
     if (run->protocol != nullptr && run->protocol->abort != nullptr) run->protocol->abort(*run, status);
     complete(*run, status, why);
   }
+  while (OpRun* run = kept.pop_front()) peer.waiting.push_back(run);
   peer.bounces.reset();
   receives_.lose(peer);
   active_->lose(peer);
@@ -99,6 +120,10 @@ void Engine::close(Peer& peer, bool graceful) {
 void Engine::remove(Peer& peer) {
   Guard guard(*this);
   if (!is_error(peer.state)) fail(peer, TW_ERR_CLOSED, "this side closed the endpoint");
+  while (OpRun* run = peer.waiting.pop_front()) {  // all_here(): it ends without its endpoint
+    run->peer = nullptr;
+    run->info.endpoint = nullptr;
+  }
   receives_.orphan(peer);
   active_->orphan(peer);
   completions_.forget(peer);
@@ -132,7 +157,6 @@ void Engine::close_doomed() {
   std::vector<std::pair<Peer*, Status>> doomed;
   doomed.swap(doomed_);
   for (auto& [peer, status] : doomed) {
-    peer->doomed = false;
     // It has ended the link, or broken a rule: a hostile one would have every link of this worker wait for it here.
     if (Link* link = peer->link) link->parted = status == TW_ERR_CLOSED || status == TW_ERR_PROTOCOL;
     fail(*peer, status, std::string(peer->why));

@@ -15,6 +15,7 @@
 #include "protocols/dispatch.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/one_sided.hpp"
+#include "protocols/rendezvous.hpp"
 #include "protocols/staging.hpp"
 #include "trace/trace.hpp"
 
@@ -352,8 +353,12 @@ void store_data(Engine& engine, OpRun& run, uint64_t position, const std::byte* 
 void data_arrived(Engine& engine, OpRun& run, uint64_t n) {
   Pipeline& pipeline = run.pipeline;
   pipeline.arrived += n;
-  if (run.staging != nullptr) return run.staging->filled(pipeline.begin + pipeline.arrived, finish);
-  if (pipeline.arrived >= pipeline.end - pipeline.begin) finish(engine, run, TW_OK);
+  const bool last = pipeline.arrived >= pipeline.end - pipeline.begin;
+  if (run.staging != nullptr) {
+    if (last && receives(run)) run.stage = kHere;
+    return run.staging->filled(pipeline.begin + pipeline.arrived, finish);
+  }
+  if (last) finish(engine, run, TW_OK);
 }
 
 void fail_arrival(Engine& engine, OpRun& run, Status status) { finish(engine, run, status); }

@@ -386,8 +386,7 @@ void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
   OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr) return;
   if ((header.flags & kFrameLast) != 0) {
-    const bool receives = run->op->verb == Verb::recv || run->op->verb == Verb::am_recv;
-    if (!receives || run->stage != kAsked) return engine.violation(peer, "an end of what was not asked for");
+    if (!receives(*run) || run->stage != kAsked) return engine.violation(peer, "an end of what was not asked for");
     if (run->staging != nullptr) run->staging->end();  // a bounce buffer's chunk does not wait for the user's release
     return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL, kUndelivered);
   }

@@ -46,10 +46,11 @@ void give_up(Engine& engine, OpRun& run, uint64_t op, Status status);
 
 // --- shared by its two files
 enum RtsStage : uint8_t { kRtsSent = 1, kServing = 2, kMoreStages };  // OpRun::stage of a sender; serving: a cts by its device
-enum ReceivingStage : uint8_t {
-  kChosen = 0,
-  kAsked = 1
-};  // ... of a receiver; asked: the sender may report that it has failed
+// ... of a receiver; asked: the sender may report that it has failed; here: all of the message is, and on its way into the buffer
+enum ReceivingStage : uint8_t { kChosen = 0, kAsked = 1, kHere = 2 };
+inline bool receives(const OpRun& run) { return run.op->verb == Verb::recv || run.op->verb == Verb::am_recv; }
+/// Does a device or a stream alone keep this receive? Its sender may end: it has done its part, and been told so.
+inline bool all_here(const OpRun& run) { return run.stage == kHere && receives(run); }
 /// The part of an RTS's payload that a receive takes.
 inline uint64_t wanted(const OpRun& run) { return std::min<uint64_t>(run.info.length, run.op->length); }
 /// All that was wanted is here, by this way.

@@ -88,7 +88,7 @@ void take_frames(Engine& engine, OpRun& run) {
   ask_for_frames(engine, peer, run, state.rts.op, 0, wanted(run), from || to, forms);
 }
 
-void all_here(Engine& engine, OpRun& run, Status status) {
+void pulled(Engine& engine, OpRun& run, Status status) {
   if (is_error(status)) return take_frames(engine, run);
   send_fin(engine, *run.peer, receiving(run).rts.op, TW_OK);
   received_by(engine, run, static_cast<Way>(receiving(run).source.way));
@@ -158,7 +158,7 @@ bool ask_for_push(Engine& engine, Peer& peer, OpRun& run) {
 /// Its bytes are in the bounce buffer.
 void bounced(Engine& engine, OpRun& run, Status status) {
   run.fin = nullptr;
-  run.stage = kChosen;
+  run.stage = is_error(status) ? kChosen : kHere;
   if (is_error(status)) {
     run.staging->end();
     return choose(engine, run, TW_OK);
@@ -201,8 +201,7 @@ Status copy_in_process(Engine& engine, OpRun& run) {
   Status status = engine.devices().admit(*device, from, wanted(run), &reads);
   if (status == TW_OK) status = engine.devices().admit(*device, to, 1, &writes);
   if (is_error(status)) return status;
-  return device_move(engine, run, *device, CopySide{from, nullptr, reads && writes}, wanted(run), true, nullptr, all_here,
-                     users);
+  return device_move(engine, run, *device, CopySide{from, nullptr, reads && writes}, wanted(run), true, nullptr, pulled, users);
 }
 
 /// The peer's library-allocated host memory, for this process's device: mapped and pinned here. TW_IN_PROGRESS: it is being
@@ -226,7 +225,7 @@ Status pull_from_host(Engine& engine, Peer& peer, OpRun& run) {
   uint64_t from = 0;
   const Status status = reach_host(peer, device, rts.segment, rts.segment_offset, wanted(run), &mapping, &from);
   if (status != TW_OK) return status;
-  return device_move(engine, run, device, CopySide{from, nullptr}, wanted(run), true, mapping, all_here);
+  return device_move(engine, run, device, CopySide{from, nullptr}, wanted(run), true, mapping, pulled);
 }
 
 /// Starts a pull from an import. TW_OK: it runs, or waits for the import.
@@ -242,7 +241,7 @@ Status pull(Engine& engine, Peer& peer, OpRun& run) {
   if (status != TW_OK) return status == TW_IN_PROGRESS ? TW_OK : status;
   const uint64_t from = mapping->device_address + state.rts.segment_offset;
   const bool far = device->uuid() != uuid_of(state.source.uuid);
-  return device_move(engine, run, *device, CopySide{from, nullptr, true, far}, wanted(run), true, mapping, all_here);
+  return device_move(engine, run, *device, CopySide{from, nullptr, true, far}, wanted(run), true, mapping, pulled);
 }
 
 /// What both ends have described of the message.
@@ -295,7 +294,7 @@ bool take(Engine& engine, Peer& peer, OpRun& run, DeviceRoute route) {
     case DeviceRoute::copy:
       if (!on_device(*run.op)) return receive_by_cpu(engine, peer, run, receiving(run).rts);
       if (!choose_pull(peer, *run.op, receiving(run).rts, &other)) return false;
-      pipeline_pull(engine, peer, run, other, 0, wanted(run), all_here);
+      pipeline_pull(engine, peer, run, other, 0, wanted(run), pulled);
       return true;
     default:
       break;

@@ -243,6 +243,127 @@ TEST_F(DeviceEnds, AReceiveBehindAStreamEndsWhenAnotherOneNoticesTheLoss) {
   for (tw_request request : requests) EXPECT_EQ(end(request), TW_ERR_PEER_LOST);
 }
 
+/// All of its message is here, and its sender, which knows, has closed.
+struct Message {
+  const char* name;
+  size_t length;
+  uint32_t fragment;
+  bool from_device;
+};
+class ArrivedMessages : public DeviceEnds, public ::testing::WithParamInterface<Message> {
+ protected:
+  void SetUp() override {
+    connect(0, GetParam().fragment);
+    bytes = random_bytes(GetParam().length);
+  }
+  /// Sent, all of it, and closed behind it; the receiver has seen no more of it than it must.
+  void send_and_close() {
+    OpDesc send = send_op(world->a, bytes.data(), bytes.size(), 7, 0);
+    if (GetParam().from_device) {
+      tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, bytes.size());
+      store(source, bytes);
+      on_device(send, source, bytes.size());
+    }
+    tw_request sent = TW_REQUEST_NONE;
+    ASSERT_GE(world->left->start(send, {&sent}), TW_OK) << last_error();
+    const Deadline limit(20 * kSecond);
+    while (sent != TW_REQUEST_NONE && Engine::test(sent) == TW_IN_PROGRESS && !limit.passed()) {
+      world->left->progress();
+      if (world->pb->frames(Frame::cts) == 0) world->right->progress();
+    }
+    if (sent != TW_REQUEST_NONE) {
+      EXPECT_EQ(Engine::test(sent), TW_OK);
+      EXPECT_EQ(Engine::release(sent), TW_OK);
+    }
+    world->left->close(world->a, true);
+  }
+  Status received_alone(tw_request request) {
+    const Deadline limit(20 * kSecond);
+    while (Engine::test(request) == TW_IN_PROGRESS && !limit.passed()) world->right->progress();
+    return Engine::test(request);
+  }
+  OpDesc receive(tw_memory* target) {
+    OpDesc op = receive_op(nullptr, 0, 7, ~0ull);
+    on_device(op, target, bytes.size());
+    op.peer = &world->b;
+    return op;
+  }
+  std::vector<std::byte> bytes;
+};
+
+TEST_P(ArrivedMessages, EndWellThoughTheirSenderCloses) {
+  tw_memory* const target = allocate(world->registry_b, MemoryKind::emulated, bytes.size());
+  const tw_request received = start(*world->right, receive(target));
+  send_and_close();
+  EXPECT_EQ(received_alone(received), TW_OK) << Engine::message(received);
+  EXPECT_EQ(world->b.state, TW_ERR_CLOSED) << "the sender's end came before the device's";
+  tw_recv_info info{};
+  EXPECT_EQ(Engine::info(received, &info), TW_OK);
+  EXPECT_EQ(info.endpoint, world->b.endpoint);
+  EXPECT_EQ(info.length, bytes.size());
+  EXPECT_EQ(Engine::release(received), TW_OK);
+  EXPECT_TRUE(load(target, bytes.size()) == bytes);
+  EXPECT_EQ(world->b.tally.received.get(), 1u);
+  EXPECT_TRUE(world->b.waiting.empty());
+}
+
+TEST_P(ArrivedMessages, EndWellThoughTheirEndpointIsGone) {
+  tw_memory* const target = allocate(world->registry_b, MemoryKind::emulated, bytes.size());
+  const tw_request received = start(*world->right, receive(target));
+  send_and_close();
+  for (int i = 0; i < 1000 && world->b.state == TW_OK; ++i) world->right->progress();
+  ASSERT_EQ(world->b.state, TW_ERR_CLOSED);
+  ASSERT_EQ(Engine::test(received), TW_IN_PROGRESS) << "the device is slow";
+  world->right->remove(world->b);
+  EXPECT_EQ(received_alone(received), TW_OK) << Engine::message(received);
+  tw_recv_info info{};
+  EXPECT_EQ(Engine::info(received, &info), TW_OK);
+  EXPECT_EQ(info.endpoint, nullptr);
+  EXPECT_EQ(Engine::release(received), TW_OK);
+  EXPECT_TRUE(load(target, bytes.size()) == bytes);
+}
+
+/// Eager ones: what is announced comes when the stream has come so far.
+class ArrivedUnasked : public ArrivedMessages {};
+
+TEST_P(ArrivedUnasked, WaitForAStreamThoughTheirSenderCloses) {
+  std::vector<std::byte> to(bytes.size());
+  OpDesc receive = receive_op(to.data(), to.size(), 7, ~0ull);
+  receive.peer = &world->b;
+  behind_stream(receive);
+  const tw_request received = start(*world->right, receive);
+  send_and_close();
+  for (int i = 0; i < 1000; ++i) world->right->progress();
+  EXPECT_EQ(world->b.state, TW_ERR_CLOSED);
+  EXPECT_EQ(Engine::test(received), TW_IN_PROGRESS);
+  let_go();
+  EXPECT_EQ(received_alone(received), TW_OK) << Engine::message(received);
+  EXPECT_EQ(Engine::release(received), TW_OK);
+  EXPECT_TRUE(to == bytes);
+}
+
+/// What this side closes itself it gives up.
+TEST_P(ArrivedUnasked, EndWithTheirOwnEndpoint) {
+  std::vector<std::byte> to(bytes.size());
+  OpDesc receive = receive_op(to.data(), to.size(), 7, ~0ull);
+  receive.peer = &world->b;
+  behind_stream(receive);
+  const tw_request received = start(*world->right, receive);
+  tw_request sent = TW_REQUEST_NONE;
+  ASSERT_GE(world->left->start(send_op(world->a, bytes.data(), bytes.size(), 7, 0), {&sent}), TW_OK);
+  world->settle();
+  if (sent != TW_REQUEST_NONE) Engine::release(sent);
+  world->right->close(world->b, false);
+  EXPECT_EQ(Engine::test(received), TW_ERR_CLOSED);
+  EXPECT_EQ(Engine::release(received), TW_OK);
+}
+
+constexpr Message kWord{"a_word", 8, 8192, false}, kFrames{"several_frames", 32'768, 8192, false},
+    kAnnounced{"an_announced_one", 8u << 20, 1u << 20, false}, kFromDevice{"a_device", 8u << 20, 1u << 20, true};
+std::string name_of(const ::testing::TestParamInfo<Message>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Of, ArrivedMessages, ::testing::Values(kWord, kFrames, kAnnounced, kFromDevice), name_of);
+INSTANTIATE_TEST_SUITE_P(Of, ArrivedUnasked, ::testing::Values(kWord, kFrames), name_of);
+
 // ------------------------------------------------------------------------------------------------ signals
 
 /// Of the put alone, or of all before it.
