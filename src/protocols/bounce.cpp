@@ -129,11 +129,8 @@ Status Bounce::make(Engine& engine, Device* device, bool on_device, uint64_t chu
   return TW_OK;
 }
 
-Bounce::~Bounce() {
-  // A stopped peer that has it imported keeps it: the registry ends it with the context.
-  if (is_error(engine_.registry().release(memory_)))
-    warn_once("bounce", std::string("a bounce buffer stays allocated: ") + last_error());
-}
+/// Within progress, which waits for no peer: what one keeps imported goes later, when another bounce buffer is made.
+Bounce::~Bounce() { engine_.registry().release_or_leave(memory_); }
 
 std::byte* Bounce::take() {
   if (free_.empty()) return nullptr;
@@ -170,6 +167,7 @@ Bounces::Ours* made_for(Bounces& bounces, const Device* device, bool on_device) 
 
 void make_bounce(Engine& engine, Peer& peer, Device* device, bool on_device) {
   if (!names(engine, peer) || made_for(bounces_of(peer), device, on_device) != nullptr) return;
+  engine.registry().release_left();
   Bounces::Ours ours{nullptr, device, on_device, false};
   const BounceSizes& sizes = engine.options().bounces;
   const uint64_t chunk = on_device ? sizes.device : sizes.host;
