@@ -211,6 +211,7 @@ void Engine::discard(OpRun& run, Status status) {
   if (run.list != nullptr) run.list->remove(&run);
   if (run.counted != Counted::no) count_out(run);
   if (run.peer != nullptr) run.peer->waiting.remove(&run);
+  incoming.end(run);
   end_expected(run.sink, run.sink_target);
   runs_->free(run);
 }

@@ -557,6 +557,35 @@ TEST(PutByFrames, GivesItsSignalThoughItsDataIsAnsweredBefore) {
   pool.destroy(signal);
 }
 
+/// Nothing will come for it: what data frames are still to bring says how others' bytes are stored.
+TEST(GetByFrames, ThatFindsItsLinkBrokenIsNotExpected) {
+  World world(FakeOptions{}, seed());
+  world.connect();
+  world.settle();
+  std::vector<std::byte> there(8u << 20), here(there.size());
+  tw_memory* memory = nullptr;
+  KeyBody key;
+  RemoteRegion* region = nullptr;
+  ASSERT_EQ(world.registry_b.register_memory(there.data(), there.size(), 0, &memory), TW_OK);
+  ASSERT_EQ(world.registry_b.export_range(memory, 0, 0, 0, &key), TW_OK);
+  ASSERT_EQ(import_region(world.a, key, &region), TW_OK);
+  OpDesc get;
+  get.verb = Verb::get;
+  get.peer = &world.a;
+  get.address = here.data();
+  get.length = here.size();
+  get.remote = region;
+  tw_request request = TW_REQUEST_NONE;
+  world.pa->lose_at_send = true;
+  EXPECT_EQ(world.left->start(get, Completion{&request}), TW_ERR_PEER_LOST);
+  EXPECT_EQ(request, TW_REQUEST_NONE);
+  EXPECT_EQ(world.left->incoming.bytes(), 0u);
+  world.settle();
+  EXPECT_EQ(world.left->incoming.bytes(), 0u);
+  EXPECT_EQ(world.left->runs().alive(), 0u);
+  release_region(region);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, OneSided,
                          ::testing::Combine(::testing::Values(Way::frames, Way::references, Way::kernel, Way::mapped,
                                                               Way::process),
