@@ -10,6 +10,7 @@ namespace {
 
 constexpr char kMagic[3] = {'T', 'W', 'K'};
 constexpr uint8_t kVersion = 1;
+constexpr uint64_t kWord = sizeof(uint64_t);
 
 struct Wire {
   char magic[3];
@@ -29,6 +30,13 @@ bool sane(const Wire& wire) {
          wire.length <= kMaxLength && wire.base + wire.length >= wire.base && wire.segment_offset <= kMaxLength;
 }
 
+/// Operations on words look at `base` for their alignment, and touch what lies at segment_offset of a segment, which begins at a page.
+bool words_fit(const Wire& wire) {
+  const bool signal = (wire.access & kAccessSignal) != 0;
+  if (wire.segment == 0 || (!signal && (wire.access & TW_MEMORY_ATOMIC) == 0)) return true;
+  return (wire.segment_offset ^ wire.base) % kWord == 0 && (!signal || wire.segment_offset % kWord == 0);
+}
+
 }  // namespace
 
 Status parse_key(const void* bytes, size_t length, KeyBody* out) {
@@ -43,6 +51,12 @@ Status parse_key(const void* bytes, size_t length, KeyBody* out) {
   if (wire.version != kVersion)
     return fail(TW_ERR_VERSION, "the key has version %u, this release knows %u", wire.version, kVersion);
   if (!sane(wire)) return fail(TW_ERR_INVALID, "the key is damaged; pass on what the export wrote unchanged");
+  if (!words_fit(wire)) {
+    return fail(
+        TW_ERR_MISALIGNED,
+        "the key's address and its place in the shared memory have words at different borders: it is damaged; pass on what "
+        "the export wrote unchanged");
+  }
   KeyBody key{};
   key.version = wire.version;
   key.kind = wire.kind;

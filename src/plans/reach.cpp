@@ -15,9 +15,11 @@ Status find_in_process(RemoteRegion& region, uint64_t* address) {
   Target target;
   const Status status = Registry::resolve_in_process(key.rkey, 0, key.length, key.access, &target);
   *address = reinterpret_cast<uint64_t>(target.address);
+  const bool words = (key.access & (TW_MEMORY_ATOMIC | kAccessSignal)) != 0;
   switch (status) {
-    case TW_OK:
-      return TW_OK;
+    case TW_OK:  // what touches a word has looked at the key's address for its alignment
+      if (!words || (*address ^ key.base) % sizeof(uint64_t) == 0) return TW_OK;
+      return fail(TW_ERR_MISALIGNED, "the key's address is not that of its memory: import what the export wrote unchanged");
     case TW_ERR_STALE:
       region.revoked = true;
       return fail(status, "this memory was released; import a new key");

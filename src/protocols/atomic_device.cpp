@@ -87,6 +87,8 @@ Status start_direct(OpRun& run) {
   // Released, or of another context of this process: the target's answer tells which. Else it stays like this.
   if (is_error(status) && status != TW_ERR_STALE) region.unreached.add(device);
   if (is_error(status)) return status;
+  // The key's address is only what it says: the target's answer tells.
+  if ((reached.address + run.op->remote_offset) % run.op->word != 0) return TW_ERR_MISALIGNED;
   // Where only engines get there, and in a build without kernels, the target's progress does it.
   status = reached.kernels ? launch(*run.peer->engine, run, *device, reached) : Status{TW_ERR_UNSUPPORTED};
   if (status == TW_ERR_UNSUPPORTED) region.unlaunched.add(device);

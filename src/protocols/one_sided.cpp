@@ -130,6 +130,12 @@ std::byte* reach(const RemoteRegion& region, uint64_t offset, int64_t first, int
                              static_cast<uint64_t>(last - first), access, &target);
   // Unknown here, it may still be alive in another context of this process: that one's progress decides.
   if (*status != TW_OK || !by_cpu(target.kind)) return nullptr;
+  // The key's address, which the caller has looked at, is only what it says; a mapping's fits (parse_key).
+  const bool word = (access & (TW_MEMORY_ATOMIC | kAccessSignal)) != 0;
+  if (word && reinterpret_cast<uintptr_t>(target.address) % static_cast<uint64_t>(last - first) != 0) {
+    *status = fail(TW_ERR_MISALIGNED, "the key's address is not that of its memory: import what the export wrote unchanged");
+    return nullptr;
+  }
   return target.address - first;
 }
 

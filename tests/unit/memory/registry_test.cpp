@@ -231,6 +231,40 @@ TEST(Key, RoundTripsAndRefusesDamage) {
   EXPECT_EQ(parse_key(wire, length, &back), TW_ERR_INVALID);
 }
 
+/// What imports a key tests the alignment of words by its address, and finds them by its segment.
+TEST(Key, RefusesWordsAcrossBorders) {
+  Registry registry(kIncarnation);
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(registry.allocate(4096, 0, false, &memory), TW_OK);
+  const auto parsed = [](const KeyBody& key) {
+    std::byte wire[kKeyRoom];
+    size_t length = sizeof wire;
+    EXPECT_EQ(write_key(key, wire, &length), TW_OK);
+    KeyBody back;
+    return parse_key(wire, length, &back);
+  };
+  KeyBody key;
+  for (const size_t offset : {0, 3, 4, 8}) {
+    ASSERT_EQ(registry.export_range(memory, offset, 64, 0, &key), TW_OK);
+    EXPECT_EQ(parsed(key), TW_OK) << offset;
+    for (const uint64_t by : {1, 4, 7}) {
+      KeyBody forged = key;
+      forged.segment_offset += by;
+      EXPECT_EQ(parsed(forged), TW_ERR_MISALIGNED) << offset;
+      forged = key;
+      forged.base += by;
+      EXPECT_EQ(parsed(forged), TW_ERR_MISALIGNED) << offset;
+      forged.access = TW_MEMORY_READ | TW_MEMORY_WRITE;
+      EXPECT_EQ(parsed(forged), TW_OK) << "no operation on words";
+      forged.access = kAccessSignal;
+      forged.segment_offset += by;
+      EXPECT_EQ(parsed(forged), (key.segment_offset + by) % 8 == 0 ? TW_OK : TW_ERR_MISALIGNED)
+          << "a signal's word is its first";
+    }
+  }
+  EXPECT_EQ(registry.release(memory), TW_OK);
+}
+
 /// What works on it may never end; its memory is not given back, and the rest is.
 TEST(Registry, EndsWhereSomethingStillWorksOnItsMemory) {
   std::vector<std::byte> bytes(4096), others(4096);

@@ -79,6 +79,47 @@ TEST_P(ForgedKeys, APutGoesWhereTheOwnersRecordSays) {
   EXPECT_TRUE(elsewhere == before);
 }
 
+/// Its address says that its words lie at their borders: of the bytes that it names none do.
+TEST_P(ForgedKeys, WordsAcrossBordersAreRefused) {
+  tw_memory* of_b = nullptr;
+  unsigned char* const target = memory(b, kSize, &of_b);
+  const Bytes before = random_bytes(kSize);
+  b.store(target, before);
+  unsigned char bytes[kKeyRoom];
+  size_t length = sizeof bytes;
+  ASSERT_EQ(tw_memory_export_range(of_b, 0, kSize, 0, bytes, &length), TW_OK) << tw_last_error();
+  impl::KeyBody key;
+  ASSERT_EQ(impl::parse_key(bytes, length, &key), TW_OK);
+  key.segment_offset += 4;
+  key.length -= 8;
+  length = sizeof bytes;
+  ASSERT_EQ(impl::write_key(key, bytes, &length), TW_OK);
+  tw_remote_memory* remote = nullptr;
+  EXPECT_EQ(tw_memory_import(a.endpoint, bytes, length, &remote), TW_ERR_MISALIGNED);
+  key.base += 4;  // alone: the owner's record says where the bytes are
+  key.segment = key.segment_offset = 0;
+  length = sizeof bytes;
+  ASSERT_EQ(impl::write_key(key, bytes, &length), TW_OK);
+  ASSERT_EQ(tw_memory_import(a.endpoint, bytes, length, &remote), TW_OK) << tw_last_error();
+  a.last.emplace_back([remote] { tw_remote_memory_release(remote); });
+  tw_plan* const atomics = plan(a);
+  tw_status status = tw_plan_atomic(atomics, a.endpoint, TW_ATOMIC_ADD, remote, 4, 8, 1, 0, nullptr, nullptr, nullptr);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  if (status == TW_OK) status = tw_plan_prepare(atomics, kLong);
+  EXPECT_EQ(status, TW_ERR_MISALIGNED) << tw_last_error();
+  tw_request request = TW_REQUEST_NONE;
+  status = tw_atomic(a.endpoint, TW_ATOMIC_ADD, remote, 4, 8, 1, 0, nullptr, nullptr, &request);
+  if (status == TW_IN_PROGRESS) status = tw_request_wait(request, kLong);
+  if (status >= TW_OK && tw_endpoint_flush(a.endpoint, &request) >= TW_OK) status = tw_request_wait(request, kLong);
+  EXPECT_EQ(status, TW_ERR_MISALIGNED) << tw_last_error();
+  stop = true;
+  progress.join();
+  EXPECT_TRUE(b.load(target, kSize) == before);
+}
+
 /// Over tcp every access passes through the memory's owner: bits that were set in a key's bytes grant nothing.
 class ForgedGrants : public Pair {
  protected:

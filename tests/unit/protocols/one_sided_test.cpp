@@ -586,6 +586,50 @@ TEST(GetByFrames, ThatFindsItsLinkBrokenIsNotExpected) {
   release_region(region);
 }
 
+/// Within one process a key's address may lie about where its word is: nothing is done to one that lies across the borders of words.
+TEST(WordsInOneProcess, LieWhereTheOwnersRecordSays) {
+  World world(options_of(Way::process, 0), seed());
+  world.la->peer.incarnation = world.lb->peer.incarnation = 11;
+  world.connect();
+  world.settle();
+  alignas(8) uint64_t words[4];
+  for (uint64_t& word : words) word = world.random();
+  const std::vector<uint64_t> before(words, words + 4);
+  tw_memory* memory = nullptr;
+  KeyBody key;
+  ASSERT_EQ(world.registry_a.register_memory(words, sizeof words, TW_MEMORY_ALL | kAccessSignal, &memory), TW_OK);
+  ASSERT_EQ(world.registry_a.export_range(memory, 4, 16, 0, &key), TW_OK);
+  key.base += 4;
+  key.device = TW_SIGNAL_ADD;
+  RemoteRegion* region = nullptr;
+  ASSERT_EQ(import_region(world.a, key, &region), TW_OK);
+  OpDesc add;
+  add.verb = Verb::atomic;
+  add.peer = &world.a;
+  add.remote = region;
+  add.atomic_op = TW_ATOMIC_ADD;
+  add.word = 8;
+  add.operand = 1;
+  EXPECT_EQ(world.left->start(add, {}), TW_ERR_MISALIGNED);
+  OpDesc signal;
+  signal.verb = Verb::signal;
+  signal.peer = &world.a;
+  signal.signal = region;
+  signal.signal_op = TW_SIGNAL_ADD;
+  signal.signal_value = 1;
+  signal.flags = TW_OP_REMOTE;
+  tw_request request = TW_REQUEST_NONE;
+  Status status = world.left->start(signal, Completion{&request});
+  if (status == TW_IN_PROGRESS) {
+    ASSERT_TRUE(world.finish(request));
+    status = Engine::test(request);
+    Engine::release(request);
+  }
+  EXPECT_TRUE(is_error(status)) << "its owner does not know it as one of a signal's";
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), words));
+  release_region(region);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, OneSided,
                          ::testing::Combine(::testing::Values(Way::frames, Way::references, Way::kernel, Way::mapped,
                                                               Way::process),
