@@ -42,6 +42,10 @@ tw_status keep(void*, const tw_am_message* message) {
   tw_endpoint* endpoint = message->endpoint;
   if (endpoint == nullptr || message->header_length <= kTokenBytes) return TW_OK;
   const auto* bytes = static_cast<const std::byte*>(message->header);
+  if (message->header_length > TW_AM_HEADER_SHORT) {  // say() sends none: it would stay here, and no budget counts it
+    endpoint->worker->engine->violation(*endpoint->peer, "a greeting of more than a short header");
+    return TW_OK;
+  }
   std::memcpy(&endpoint->token_there, bytes, kTokenBytes);
   endpoint->hello.assign(bytes + kTokenBytes, bytes + message->header_length);
   if (is_error(say(*endpoint))) log(LogLevel::warning, "a peer's plan gets no answer: %s", last_error());
