@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "protocols/active_header.hpp"
 #include "protocols/bounce_buffer.hpp"
@@ -409,7 +408,6 @@ void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n) {
   if (at < ahead) {
     const size_t of_header = static_cast<size_t>(std::min<uint64_t>(n, ahead - at));
     std::memcpy(data.header + at, body, of_header);
-    if (data.asked && data.peer != nullptr) data.peer->header.since = monotonic_ns();
     at += of_header;
     body += of_header;
     n -= of_header;

@@ -89,15 +89,22 @@ void end_header(Engine& engine, Peer& peer) {
 namespace {
 
 /// Other headers take the room. One that credit covers, too, waits for that instead; a peer that was granted memory and
-/// sends nothing delays no other for long.
+/// does not fill it, or only bit by bit, delays no other for long.
 void wait_for_room(Engine& engine, Peer& peer) {
   if (peer.header.length <= kHeaderOnCredit) {
+/// How long a peer may have the memory that it was granted while others wait for it: it may pause, and each byte of its header takes a
+/// while on a slow network.
+uint64_t time_for_header(const Engine& engine, uint64_t length) {
+  constexpr uint64_t kNsOfKiB = 1'000'000;  // about 1 MiB/s
+  return engine.options().header_silence_ns + (length >> 10) * kNsOfKiB;
+}
+
     const uint64_t op = std::exchange(peer.header, {}).op;
     return send_fin(engine, peer, op, TW_ERR_LIMIT);
   }
-  const uint64_t now = monotonic_ns(), most = engine.options().header_silence_ns;
+  const uint64_t now = monotonic_ns();
   for (Peer* other : engine.peers()) {
-    if (other->header.granted && now - other->header.since > most)
+    if (other->header.granted && now - other->header.since > time_for_header(engine, other->header.length))
       engine.doom(*other, TW_ERR_PEER_LOST, "the peer was granted memory for a header, and does not send it while others wait");
   }
   engine.pusher().wants(peer);

@@ -71,8 +71,8 @@ struct Assembly {
 struct AskedHeader {
   uint64_t op = 0;
   uint64_t length = 0;   // 0: none
-  bool granted = false;  // counted in Engine::headers, until its handler has run
-  uint64_t since = 0;    // when it was granted, or its last part came: nanoseconds
+  bool granted = false;  // counted in Engine::headers; as its message's once it is here
+  uint64_t since = 0;    // when it was granted: nanoseconds
 };
 
 /// Runs of block transfers with a notification, linked through their BlockTransfer (blocks_notify.cpp).

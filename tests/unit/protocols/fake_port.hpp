@@ -385,12 +385,13 @@ class FakePort final : public Port {
 /// Two engines and a connection between them. `a` and `b` stand for the endpoint handles as well.
 struct World {
   explicit World(const FakeOptions& options = {}, uint64_t seed = 1, uint64_t budget = 64u << 20, bool multi = false,
-                 const PersistentOptions& persistent = {})
+                 const PersistentOptions& persistent = {}, uint64_t header_silence_ns = EngineOptions().header_silence_ns)
       : random(seed), registry_a(11), registry_b(22) {
     EngineOptions engine_options;
     engine_options.unexpected_budget = budget;
     engine_options.multi_threaded = multi;
     engine_options.persistent = persistent;
+    engine_options.header_silence_ns = header_silence_ns;
     engine_options.registry = &registry_a;
     left = std::make_unique<Engine>(engine_options);
     engine_options.registry = &registry_b;

@@ -235,6 +235,46 @@ TEST(Hostile, HeadersThatNeverComeHoldUpNobodyForLong) {
   EXPECT_EQ(w.right->headers, 0u);
 }
 
+/// Those that send theirs byte by byte hold others up no longer.
+TEST(Hostile, HeadersThatComeByteByByteHoldUpNobodyForLong) {
+  constexpr uint64_t kBudget = 8u << 20, kPause = 20 * kMillisecond;
+  World w({}, seed(), kBudget, false, {}, 50 * kMillisecond);
+  w.connect();
+  std::deque<Peer> peers;
+  std::vector<FakeLink*> theirs;
+  for (int i = 0; i < 9; ++i) {
+    FakeLink *to_b = nullptr, *to_a = nullptr;
+    FakePort::connect(*w.pa, *w.pb, &to_b, &to_a);
+    theirs.push_back(to_a);
+    w.right->attach(peers.emplace_back(), *to_a);
+  }
+  const uint64_t length = (kBudget - w.right->granted) / 8;
+  ASSERT_GT(length, kHeaderOnCredit);
+  for (FakeLink* link : theirs) w.pb->inject(*link, make_header(Frame::am_ask, 0, 5, length), {});
+  w.settle(5);
+  ASSERT_TRUE(peers[7].header.granted);
+  ASSERT_FALSE(peers[8].header.granted);
+  const std::vector<std::byte> first = first_part(length, 1);
+  for (size_t i = 0; i < 8; ++i) w.pb->inject(*theirs[i], make_header(Frame::am_long, first.size(), length, 0, 0, 3), first);
+  uint64_t sent = 1, at = monotonic_ns();
+  const Deadline limit(10 * kSecond);
+  while (!peers[8].header.granted && !limit.passed()) {
+    w.turn();
+    if (monotonic_ns() - at < kPause) continue;
+    at = monotonic_ns();
+    for (size_t i = 0; i < 8; ++i) {
+      if (peers[i].state == TW_OK) w.pb->inject(*theirs[i], make_header(Frame::data, 1, 1, sent, kFrameMore), {std::byte{1}});
+    }
+    ++sent;
+  }
+  EXPECT_TRUE(peers[8].header.granted) << "its turn never came, after " << sent << " bytes of the others";
+  EXPECT_EQ(peers[8].state, TW_OK);
+  EXPECT_EQ(peers[0].state, TW_ERR_PEER_LOST);
+  EXPECT_GT(sent, 2u) << "none at all";
+  for (Peer& peer : peers) w.right->remove(peer);
+  EXPECT_EQ(w.right->headers, 0u);
+}
+
 /// Answers to a sender: none that it does not wait for, and no request for a payload whose header is under way.
 TEST(Hostile, AnswersForALongHeader) {
   const auto limit = static_cast<uint64_t>(int64_t{TW_ERR_LIMIT}), stale = static_cast<uint64_t>(int64_t{TW_ERR_STALE});
@@ -304,6 +344,37 @@ TEST(Hostile, BadFramesOfBlocksCloseTheLink) {
   EXPECT_NE(more.b.why.find("than it was granted"), std::string::npos) << more.b.why;
 }
 
+/// A stream takes longer bodies than are sent by copy: pinned memory, through which they go to a device, has room for those alone.
+TEST(Hostile, BlocksOfMoreThanAFrameTakesDoNotReachADevice) {
+  constexpr size_t kChunk = DeviceQueues::kChunk;
+  static auto* const device = emulated::open_device(12).release();  // until the program exits: engines keep queues of it
+  for (const uint32_t most : {4096u, 2u << 20}) {
+    FakeOptions options;
+    options.copy_max = most;
+    World w(options, seed());
+    w.connect();
+    tw_memory* memory = nullptr;
+    ASSERT_EQ(allocate_at(w.registry_b, {MemoryKind::emulated, device}, 2 * kChunk, 0, false, &memory), TW_OK) << last_error();
+    KeyBody key;
+    ASSERT_EQ(w.registry_b.export_range(memory, 0, 0, 0, &key), TW_OK);
+    const auto put = [&](uint64_t length) {
+      const BlockName name{key.rkey, 0, length};
+      std::vector<std::byte> body = bytes_of(&name, sizeof name);
+      for (uint64_t i = 0; i < length; ++i) body.push_back(static_cast<std::byte>(w.random() | 1));
+      w.pb->inject(*w.lb, make_header(Frame::put_blocks, body.size(), 1, 0), body);
+      w.settle(5);
+      body.erase(body.begin(), body.begin() + sizeof name);
+      return emulated::holds(*device, reinterpret_cast<uint64_t>(memory->address), body);
+    };
+    EXPECT_TRUE(put(std::min<uint64_t>(most, kChunk)));
+    EXPECT_EQ(w.b.state, TW_OK) << w.b.why;
+    EXPECT_FALSE(put(kChunk + 4072));
+    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
+    EXPECT_NE(w.b.why.find("more blocks than a frame"), std::string::npos) << w.b.why;
+    EXPECT_EQ(w.registry_b.release(memory), TW_OK);
+  }
+}
+
 /// A signal whose key a peer never had is not touched, and there is no notification.
 TEST(Hostile, NotificationsWithAForeignSignalTellNothing) {
   World w;
@@ -344,37 +415,6 @@ struct BounceWorld : World {
   BounceWorld() : World(FakeOptions{.features = kLinkMaps}), bytes(kLength) {
     for (std::byte& b : bytes) b = static_cast<std::byte>(random());
     connect();
-/// A stream takes longer bodies than are sent by copy: pinned memory, through which they go to a device, has room for those alone.
-TEST(Hostile, BlocksOfMoreThanAFrameTakesDoNotReachADevice) {
-  constexpr size_t kChunk = DeviceQueues::kChunk;
-  static auto* const device = emulated::open_device(12).release();  // until the program exits: engines keep queues of it
-  for (const uint32_t most : {4096u, 2u << 20}) {
-    FakeOptions options;
-    options.copy_max = most;
-    World w(options, seed());
-    w.connect();
-    tw_memory* memory = nullptr;
-    ASSERT_EQ(allocate_at(w.registry_b, {MemoryKind::emulated, device}, 2 * kChunk, 0, false, &memory), TW_OK) << last_error();
-    KeyBody key;
-    ASSERT_EQ(w.registry_b.export_range(memory, 0, 0, 0, &key), TW_OK);
-    const auto put = [&](uint64_t length) {
-      const BlockName name{key.rkey, 0, length};
-      std::vector<std::byte> body = bytes_of(&name, sizeof name);
-      for (uint64_t i = 0; i < length; ++i) body.push_back(static_cast<std::byte>(w.random() | 1));
-      w.pb->inject(*w.lb, make_header(Frame::put_blocks, body.size(), 1, 0), body);
-      w.settle(5);
-      body.erase(body.begin(), body.begin() + sizeof name);
-      return emulated::holds(*device, reinterpret_cast<uint64_t>(memory->address), body);
-    };
-    EXPECT_TRUE(put(std::min<uint64_t>(most, kChunk)));
-    EXPECT_EQ(w.b.state, TW_OK) << w.b.why;
-    EXPECT_FALSE(put(kChunk + 4072));
-    EXPECT_EQ(w.b.state, TW_ERR_PROTOCOL);
-    EXPECT_NE(w.b.why.find("more blocks than a frame"), std::string::npos) << w.b.why;
-    EXPECT_EQ(w.registry_b.release(memory), TW_OK);
-  }
-}
-
     pb->segments[kSegment].address = bytes.data();
     pb->segments[kSegment].length = kLength;
   }
