@@ -235,9 +235,10 @@ void settle(Engine& engine, tw_am_data& data) {
   data.kind = Kind::ended;
 }
 
-/// A long header is not needed any more.
+/// A long header is not needed any more, nor is a copy of it kept with the message.
 void settle_header(Engine& engine, tw_am_data& data) {
   std::free(std::exchange(data.header, nullptr));
+  give_back_header(engine, std::exchange(data.header_grant, 0));
   Peer* peer = data.peer;
   const uint64_t cost = std::exchange(data.header_cost, 0);
   const bool asked = std::exchange(data.asked, false);
@@ -285,13 +286,14 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
   Status status = entry->handler(entry->arg, &message);
   span.finish();
   data.in_handler = false;
-  if (data.header != nullptr) settle_header(engine, data);
   if (data.kind != Kind::ended && status == TW_IN_PROGRESS) {
+    std::free(std::exchange(data.header, nullptr));
     if (data.kind != Kind::borrowed || keep(data)) return;
     engine.doom(peer, TW_ERR_NO_MEMORY, "no memory to keep an active message");
     data.kind = Kind::lost;  // the handler has the descriptor: receiving it reports the loss
     return;
   }
+  settle_header(engine, data);
   if (data.kind != Kind::ended) settle(engine, data);
   engine.active().give_back(&data);
 }
@@ -417,6 +419,7 @@ void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n) {
 
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data) {
   data.kind = data.has_rts ? Kind::rts : Kind::here;
+  if (std::exchange(data.asked, false)) data.header_grant = take_header(peer);
   run_handler(engine, peer, data, data.header != nullptr ? data.header : data.memory);
 }
 
@@ -454,6 +457,12 @@ void take_payload(Engine& engine, OpRun& run, const std::byte* payload, uint64_t
 }
 }  // namespace
 
+/// What a handler kept: nothing of it is needed any more.
+static void end_kept(Engine& engine, tw_am_data& data) {
+  settle_header(engine, data);
+  engine.active().give_back(&data);
+}
+
 static Status refuse_ended() { return fail(TW_ERR_HANDLE, "this payload was received or released already"); }
 
 Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& completion) {
@@ -481,7 +490,7 @@ Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& comp
     take_payload(engine, *run, data->data, data->length);
     settle(engine, *data);
   }
-  if (!data->in_handler) engine.active().give_back(data);
+  if (!data->in_handler) end_kept(engine, *data);
   return TW_IN_PROGRESS;
 }
 
@@ -491,7 +500,7 @@ Status active_release(tw_am_data* data) {
   const Engine::Guard guard(engine);
   if (data->kind == Kind::ended) return refuse_ended();
   settle(engine, *data);
-  if (!data->in_handler) engine.active().give_back(data);
+  if (!data->in_handler) end_kept(engine, *data);
   return TW_OK;
 }
 

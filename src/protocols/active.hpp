@@ -15,7 +15,7 @@ struct tw_am_data {
   Kind kind = Kind::ended;
   bool in_handler = false;
   bool has_rts = false;  // arriving: rts says where the payload is
-  bool asked = false;    // its header's memory is that of peer->header
+  bool asked = false;    // arriving: its header's memory is that of peer->header
   uint16_t id = 0;
   thalweg::impl::Engine* engine = nullptr;
   thalweg::impl::Peer* peer = nullptr;
@@ -23,7 +23,8 @@ struct tw_am_data {
   std::byte* memory = nullptr;      // malloc: payload, behind a short header
   std::byte* header = nullptr;      // malloc: a long one, until the handler has run
   size_t header_length = 0;
-  uint64_t length = 0, cost = 0, header_cost = 0;
+  uint64_t length = 0, cost = 0;
+  uint64_t header_cost = 0, header_grant = 0;  // of a long one, as long as the message is: who keeps that has a copy of it
   thalweg::impl::ReceivedRts rts;
   tw_am_data *next = nullptr, *previous = nullptr;
 };
@@ -86,7 +87,7 @@ void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
 void on_am_long(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 /// n bytes of a message in several frames, from byte `at` on.
 void am_part(tw_am_data& data, uint64_t at, const std::byte* body, size_t n);
-/// All of a message in several frames is here.
+/// All of a message in several frames is here. The peer may ask for memory for the next header.
 void am_arrived(Engine& engine, Peer& peer, tw_am_data& data);
 /// The rest of it does not come: no handler learns of it.
 void am_cut_short(Engine& engine, tw_am_data& data);

@@ -78,20 +78,20 @@ void give_back_stream(Engine& engine, Peer& peer) {
   peer.consumed_stream = 0;
 }
 
-void end_header(Engine& engine, Peer& peer) {
-  if (peer.header.granted) {
-    engine.granted -= peer.header.length;
-    engine.headers -= peer.header.length;
-  }
-  peer.header = {};
+void end_header(Engine& engine, Peer& peer) { give_back_header(engine, take_header(peer)); }
+
+uint64_t take_header(Peer& peer) {
+  const AskedHeader asked = std::exchange(peer.header, {});
+  return asked.granted ? asked.length : 0;
+}
+
+void give_back_header(Engine& engine, uint64_t length) {
+  engine.granted -= length;
+  engine.headers -= length;
 }
 
 namespace {
 
-/// Other headers take the room. One that credit covers, too, waits for that instead; a peer that was granted memory and
-/// does not fill it, or only bit by bit, delays no other for long.
-void wait_for_room(Engine& engine, Peer& peer) {
-  if (peer.header.length <= kHeaderOnCredit) {
 /// How long a peer may have the memory that it was granted while others wait for it: it may pause, and each byte of its header takes a
 /// while on a slow network.
 uint64_t time_for_header(const Engine& engine, uint64_t length) {
@@ -99,6 +99,10 @@ uint64_t time_for_header(const Engine& engine, uint64_t length) {
   return engine.options().header_silence_ns + (length >> 10) * kNsOfKiB;
 }
 
+/// Other headers take the room. One that credit covers, too, waits for that instead; a peer that was granted memory and
+/// does not fill it, or only bit by bit, delays no other for long.
+void wait_for_room(Engine& engine, Peer& peer) {
+  if (peer.header.length <= kHeaderOnCredit) {
     const uint64_t op = std::exchange(peer.header, {}).op;
     return send_fin(engine, peer, op, TW_ERR_LIMIT);
   }

@@ -5,7 +5,7 @@
 // byte stream) the receiver grants more, out of the worker's budget. Credit for what was matched or consumed is returned in
 // quarters. A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a
 // peer does. Memory for a long header that credit does not cover is requested, one per peer at a time, and counts against
-// the rest of that budget until the header's handler has run.
+// the rest of that budget until the header's handler has run, or until the message that the handler keeps ends.
 #pragma once
 #include "protocols/engine.hpp"
 #include "routes/messages.hpp"
@@ -55,6 +55,9 @@ inline bool waits_for_header(const Peer& peer) { return peer.header.length != 0 
 void answer_for_header(Engine& engine, Peer& peer);
 /// The memory is free again.
 void end_header(Engine& engine, Peer& peer);
+/// All of the header is here: so many bytes are its message's from now on, until give_back_header().
+uint64_t take_header(Peer& peer);
+void give_back_header(Engine& engine, uint64_t length);
 void on_am_ask(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 
 /// An eager message of this cost was matched or dropped.

@@ -149,10 +149,13 @@ TEST_P(Active, HeadersOfEveryLength) {
       EXPECT_TRUE(!got.here || from.holds(got.data.data(), size)) << length << " " << size;
       if (what == Got::keep) {
         w.settle(20);
-        // A long header is given back though the payload is kept.
-        const uint64_t held = got.here ? size + kMessageOverhead + (length == kShortHeader ? length : 0) : 0;
-        EXPECT_EQ(w.b.held_bytes, held) << length << " " << size;
-        EXPECT_EQ(w.right->headers, 0u);
+        // So is what a long header costs: who keeps the message has a copy of that.
+        const bool asked = w.right->headers != 0, alone = !got.here && length > kShortHeader && !asked;
+        const uint64_t held = got.here ? size + kMessageOverhead : alone ? kMessageOverhead : 0;
+        const uint64_t of_header = asked || (!got.here && !alone) ? 0 : length;
+        EXPECT_EQ(w.b.held_bytes, held + of_header) << length << " " << size;
+        EXPECT_TRUE(!asked || w.right->headers == length);
+        EXPECT_FALSE(waits_for_header(w.b));
         ASSERT_EQ(active_receive(got.kept.back(), receive_op(to.data(), size, 0, 0), {&got.request}), TW_IN_PROGRESS);
         got.kept.clear();
       }
@@ -415,6 +418,77 @@ TEST(ActiveFlow, AFloodOfLongHeadersStaysWithinTheBudget) {
   EXPECT_EQ(got.calls, 200);
   EXPECT_EQ(w.right->headers, 0u);
   EXPECT_EQ(w.b.state, TW_OK);
+}
+
+/// Each waiting message has a copy of its header at whoever keeps it: that is what a sender is not to make grow.
+TEST(ActiveFlow, HeadersOfKeptMessagesStayWithinTheBudget) {
+  constexpr uint64_t kBudget = 8u << 20;
+  constexpr size_t kSends = 400;
+  for (const size_t length : {60000, 100000}) {
+    World w({}, seed(), kBudget);
+    w.connect();
+    w.settle(5);
+    const uint64_t granted = w.right->granted;
+    Got got;
+    got.what = Got::keep;
+    set_handler(*w.right, 1, handle, &got);
+    Buffer payload(w.random, 8), header(w.random, length);
+    std::vector<tw_request> sends;
+    for (size_t i = 0; i < kSends; ++i) {
+      tw_request send = 0;
+      ASSERT_GE(w.left->start(am_op(w.a, payload, 1, header, i % 3 == 0 ? TW_OP_RENDEZVOUS : 0), {&send}), TW_OK);
+      if (send != TW_REQUEST_NONE) sends.push_back(send);
+      w.turn();
+    }
+    w.settle(2000);
+    EXPECT_GT(got.kept.size() * length, kBudget / 4) << "the budget is there to be used";
+    EXPECT_LE(got.kept.size() * length, kBudget);
+    EXPECT_LE(w.right->granted, kBudget);
+    for (int i = 0; i < 2000 && got.calls != kSends; ++i) {
+      for (tw_am_data* data : std::exchange(got.kept, {})) EXPECT_EQ(active_release(data), TW_OK);
+      w.settle(10);
+      EXPECT_LE(got.kept.size() * length, kBudget);
+    }
+    for (tw_am_data* data : got.kept) EXPECT_EQ(active_release(data), TW_OK);
+    w.settle(100);
+    EXPECT_EQ(got.calls, static_cast<int>(kSends));
+    for (tw_request send : sends) {
+      EXPECT_EQ(Engine::test(send), TW_OK);
+      Engine::release(send);
+    }
+    EXPECT_EQ(w.right->headers, 0u);
+    EXPECT_EQ(w.right->granted, granted);
+    EXPECT_EQ(w.b.held_bytes, 0u);
+    EXPECT_EQ(w.b.state, TW_OK);
+  }
+}
+
+/// A kept message has the memory that was granted for its header, whatever becomes of its sender.
+TEST(ActiveLoss, AKeptHeadersGrantEndsWithItsMessage) {
+  constexpr size_t kLength = 200000;
+  for (const uint32_t flags : {0u, uint32_t{TW_OP_RENDEZVOUS}}) {
+    World w({}, seed());
+    w.connect();
+    w.settle(5);
+    Got got;
+    got.what = Got::keep;
+    set_handler(*w.right, 1, handle, &got);
+    Buffer payload(w.random, 100), header(w.random, kLength);
+    tw_request send = 0;
+    ASSERT_EQ(w.left->start(am_op(w.a, payload, 1, header, flags), {&send}), TW_IN_PROGRESS);
+    w.settle(20);
+    ASSERT_EQ(got.kept.size(), 1u);
+    EXPECT_EQ(w.right->headers, kLength);
+    w.pa->lose(*w.la);
+    w.settle(5);
+    EXPECT_EQ(w.right->headers, kLength);
+    EXPECT_EQ(w.right->granted, kLength) << "nothing else is left of the peer's";
+    w.right->remove(w.b);
+    EXPECT_EQ(active_release(got.kept[0]), TW_OK);
+    EXPECT_EQ(w.right->headers, 0u);
+    EXPECT_EQ(w.right->granted, 0u);
+    Engine::release(send);
+  }
 }
 
 /// Keeping all the credit does not stop a header, even without waiting.
