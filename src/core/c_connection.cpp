@@ -11,7 +11,8 @@ namespace {
 
 constexpr tw_endpoint_options kEndpointDefaults = TW_ENDPOINT_OPTIONS_INIT;
 
-/// end() under the worker's lock, once no other thread runs a callback of this endpoint or listener.
+/// end() under the worker's lock, once no other thread runs a callback of this endpoint or listener: which may have ended it
+/// itself, so end() checks again whether it is there.
 template <class End>
 void end_uncalled(tw_worker& worker, const void* one, End end) {
   for (;; std::this_thread::yield()) {
@@ -64,8 +65,10 @@ tw_status tw_listen(tw_worker* worker, const char* address, const tw_listener_op
 void tw_listener_close(tw_listener* listener) {
   if (listener == nullptr || listener->worker->born.forked()) return;
   tw_worker& worker = *listener->worker;
-  worker.context.setup->remove_door(listener->id);
+  const uint64_t id = listener->id;
+  worker.context.setup->remove_door(id);
   end_uncalled(worker, listener, [&] {
+    if (!worker.listeners.contains(id)) return;  // its on_request has ended it
     worker.forget(listener);
     delete listener;
   });
@@ -210,8 +213,11 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   tw_request own = TW_REQUEST_NONE;
-  end_uncalled(worker, endpoint,
-               [&] { status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own); });
+  if (request != nullptr) *request = TW_REQUEST_NONE;
+  end_uncalled(worker, endpoint, [&] {
+    status = check(endpoint);  // again: its on_lost may have closed it
+    if (!is_error(status)) status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own);
+  });
   worker.posted();
   if (status != TW_IN_PROGRESS || request != nullptr) return status;
   return tw_request_finish(own);

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "thalweg/thalweg.h"
@@ -100,6 +102,49 @@ TEST_F(Callbacks, OnLostMayCloseItsEndpoint) {
   connect(close_it);
   end_peer();
   EXPECT_TRUE(until([this] { return go_on_.load(); }));
+}
+
+/// Both end it: the thread that waits for the callback finds it ended.
+TEST_F(Callbacks, ACloseThatWaitsForOnLostFindsItsEndpointClosed) {
+  tw_endpoint* endpoint = connect([](void* arg, tw_endpoint* one, tw_status) {
+    stay(arg);
+    EXPECT_EQ(tw_endpoint_close(one, TW_CLOSE_FORCE, nullptr), TW_OK);
+  });
+  end_peer();
+  expect_to_wait([endpoint] {
+    tw_request request = 1;
+    EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, &request), TW_ERR_HANDLE);
+    EXPECT_EQ(request, TW_REQUEST_NONE);
+  });
+  // A handle that was released twice would be given out twice.
+  for (int round = 0; round < 2; ++round) {
+    std::set<tw_endpoint*> made;
+    for (int i = 0; i < 200; ++i) {
+      tw_endpoint* one = nullptr;
+      ASSERT_EQ(tw_connect_to(worker_, "127.0.0.1:1", nullptr, &one), TW_OK) << tw_last_error();
+      EXPECT_TRUE(made.insert(one).second);
+    }
+    for (tw_endpoint* one : made) EXPECT_EQ(tw_endpoint_close(one, TW_CLOSE_FORCE, nullptr), TW_OK);
+  }
+}
+
+TEST_F(Callbacks, AnEndThatWaitsForOnRequestFindsItsListenerEnded) {
+  tw_listener* listener = nullptr;
+  tw_listener_options options = TW_LISTENER_OPTIONS_INIT;
+  options.on_request = [](void* arg, tw_connection_request* request) {
+    stay(static_cast<std::pair<Callbacks*, tw_listener**>*>(arg)->first);
+    EXPECT_EQ(tw_reject(request, nullptr, 0), TW_OK);
+    tw_listener_close(*static_cast<std::pair<Callbacks*, tw_listener**>*>(arg)->second);
+  };
+  std::pair<Callbacks*, tw_listener**> both{this, &listener};
+  options.arg = &both;
+  ASSERT_EQ(tw_listen(worker_, "127.0.0.1:0", &options, &listener), TW_OK) << tw_last_error();
+  const std::string address = "127.0.0.1:" + std::to_string(tw_listener_port(listener));
+  tw_endpoint* endpoint = nullptr;
+  ASSERT_EQ(tw_connect_to(peer_, address.c_str(), nullptr, &endpoint), TW_OK) << tw_last_error();
+  expect_to_wait([listener] { tw_listener_close(listener); });  // a second end is seen by a checking allocator
+  ASSERT_EQ(tw_listen(worker_, address.c_str(), nullptr, &listener), TW_OK) << tw_last_error();
+  tw_listener_close(listener);
 }
 
 TEST_F(Callbacks, TheEndOfAListenerWaitsForOnRequestOfAnotherThread) {
