@@ -32,8 +32,7 @@ void Inbox::post(ConnectionEvent&& event) {
     // release: a reader that sees the flag, and then takes the lock, sees the event
     flag_.store(true, std::memory_order_release);
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
+  ring();
 }
 
 std::vector<ConnectionEvent> Inbox::take() {
@@ -43,8 +42,12 @@ std::vector<ConnectionEvent> Inbox::take() {
 }
 
 void Inbox::wake() {
+  woken_.store(true, std::memory_order_seq_cst);
+  ring();
+}
+
+void Inbox::ring() {
   const int saved = errno;
-  woken_.store(true, std::memory_order_release);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
   errno = saved;
@@ -54,7 +57,7 @@ bool Inbox::disarm_and_poll() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event_.get(), &count, sizeof count);
   // seq_cst pairs with the read above: a post after it makes the descriptor readable, one before it shows its flag
-  return flag_.load(std::memory_order_seq_cst) || woken_.load(std::memory_order_seq_cst);
+  return flag_.load(std::memory_order_seq_cst);
 }
 
 }  // namespace thalweg::impl

@@ -46,11 +46,15 @@ class Inbox {
   std::vector<ConnectionEvent> take();
   /// Readable after post() or wake(). Owned by the inbox.
   int fd() const { return event_.get(); }
-  /// Any thread, async-signal-safe.
+  /// Any thread, async-signal-safe. Kept until take_wake().
   void wake();
-  /// Makes fd() unreadable until the next post() or wake(); true when something is here already. Race-free: drains first.
+  /// Makes fd() readable, and nothing else.
+  void ring();
+  /// Makes fd() unreadable until the next post() or wake(); true when an event is here already. Race-free: drains first. Whoever
+  /// is to be ended by wake() asks woken() behind it.
   bool disarm_and_poll();
-  /// Was there a wake() since the last call?
+  /// Was there a wake() since the last take_wake()?
+  bool woken() const { return woken_.load(std::memory_order_seq_cst); }
   bool take_wake() { return woken_.exchange(false, std::memory_order_acq_rel); }
 
  private:

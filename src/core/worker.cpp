@@ -4,9 +4,12 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "base/platform/process.hpp"
@@ -73,14 +76,20 @@ Status tw_worker::open(const tw_worker_options& options) {
   address.port = context.setup->port();
   if (address.port != 0) address.addresses = context.addresses;
   context.setup->enter(this);
-  if (options.progress == TW_PROGRESS_THREAD) thread_ = std::thread([this] { run_thread(); });
+  return options.progress == TW_PROGRESS_THREAD ? start_thread() : Status(TW_OK);  // last: it progresses at once
+}
+
+Status tw_worker::start_thread() {
+  kick_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!kick_) return fail_errno(errno, "eventfd");
+  thread_ = std::thread([this] { run_thread(); });
   return TW_OK;
 }
 
 tw_worker::~tw_worker() {
   if (thread_.joinable()) {
     stop_.store(true);
-    inbox.wake();
+    kick();
     thread_.join();
   }
   context.setup->leave(this);
@@ -108,7 +117,10 @@ Port* tw_worker::port(std::string_view name) const {
 }
 
 Status tw_worker::arm() {
-  if (inbox.disarm_and_poll()) return TW_ERR_BUSY;
+  const bool news = inbox.disarm_and_poll();
+  // What was drained may be the end of another thread's wait().
+  if (inbox.woken() && waiters_.load(std::memory_order_seq_cst) != 0) inbox.ring();
+  if (news) return TW_ERR_BUSY;
   if (const Status s = engine->arm(); s != TW_OK) return s;
   if (!awaited->changed()) return TW_OK;  // whatever arrives from now on rings the doorbell
   signalled_.store(true, std::memory_order_relaxed);
@@ -124,6 +136,7 @@ uint64_t tw_worker::longest_sleep() const {
 
 Status tw_worker::arm_descriptor() {
   if (const Status s = arm(); s != TW_OK) return s;
+  if (inbox.woken()) return TW_ERR_BUSY;
   set_alarm(longest_sleep());
   return TW_OK;
 }
@@ -143,13 +156,14 @@ void tw_worker::set_alarm(uint64_t ns) {
   timerfd_settime(alarm_.get(), 0, &when, nullptr);  // takes back what has rung, too
 }
 
-Status tw_worker::nap(uint64_t timeout_ns) {
+/// also: a descriptor that ends it, too.
+Status tw_worker::nap(uint64_t timeout_ns, int also) {
   set_alarm(kForever);  // of an owner that also sleeps by the descriptor
   timeout_ns = std::min(timeout_ns, longest_sleep());
-  pollfd one{epoll.get(), POLLIN, 0};
+  std::array<pollfd, 2> either{pollfd{epoll.get(), POLLIN, 0}, pollfd{also, POLLIN, 0}};
   timespec limit{time_t(timeout_ns / kSecond), long(timeout_ns % kSecond)};
   const trace::Span span(trace::What::sleep);
-  const int ready = ppoll(&one, 1, timeout_ns == kForever ? nullptr : &limit, nullptr);
+  const int ready = ppoll(either.data(), also < 0 ? 1 : 2, timeout_ns == kForever ? nullptr : &limit, nullptr);
   return ready > 0 ? TW_OK : TW_ERR_TIMED_OUT;
 }
 
@@ -172,14 +186,23 @@ Status tw_worker::wait_for_event(uint64_t timeout_ns) {
   for (;;) {
     if (progress() != 0 || inbox.take_wake()) return TW_OK;
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
-    if (arm() != TW_OK) continue;
-    const uint64_t left = deadline.left_ns();
-    nap(std::min(left, longest_nap()));
+    // Before the doorbells are hung up: whoever takes them down afterwards sees it.
+    waiters_.fetch_add(1, std::memory_order_seq_cst);
+    if (arm() == TW_OK && !inbox.woken()) nap(std::min(deadline.left_ns(), longest_nap()));
+    waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
 }
 
+/// There is something already, which the sleepers are to take.
 void tw_worker::rearm() {
-  if (arm() != TW_OK) inbox.wake();
+  if (arm() == TW_OK) return;
+  if (asleep.load(std::memory_order_relaxed)) kick();
+  if (waiters_.load(std::memory_order_relaxed) != 0) inbox.ring();
+}
+
+void tw_worker::kick() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(kick_.get(), &one, sizeof one);
 }
 
 void tw_worker::run_thread() {
@@ -192,8 +215,9 @@ void tw_worker::run_thread() {
     if (waiting.idle() == Waiting::Next::look) continue;
     // A post after this store wakes this thread; arm() sees what was posted before it.
     asleep.store(true, std::memory_order_seq_cst);
-    if (arm() == TW_OK) nap(longest_nap());
+    if (arm() == TW_OK) nap(longest_nap(), kick_.get());
     asleep.store(false, std::memory_order_relaxed);
-    inbox.take_wake();
+    uint64_t kicks = 0;
+    [[maybe_unused]] const ssize_t got = read(kick_.get(), &kicks, sizeof kicks);
   }
 }

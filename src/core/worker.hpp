@@ -56,16 +56,16 @@ struct tw_worker {
   /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
-  /// Another thread than the progress thread has progressed, and goes. Its progress took the doorbells down that would wake the
-  /// sleeping progress thread: they are hung up again, or it is woken.
+  /// A thread has progressed, and goes. Its progress took the doorbells down that would wake those who sleep (the progress thread,
+  /// and whoever is in wait()): they are hung up again, or the sleepers are woken.
   void progressed() {
-    if (asleep.load(std::memory_order_relaxed)) [[unlikely]]
+    if (asleep.load(std::memory_order_relaxed) || waiters_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       rearm();
   }
   /// A post has left something to do while the progress thread may be asleep.
   void posted() {
     if (asleep.load(std::memory_order_relaxed)) [[unlikely]]
-      inbox.wake();
+      kick();
   }
 
   // --- endpoints (lock held)
@@ -117,8 +117,10 @@ struct tw_worker {
   void end_endpoint(tw_endpoint& endpoint);
   void on_lost(thalweg::impl::Peer& peer, Status why);
   void tell_watches(tw_endpoint& endpoint, Status status, const char* why);
+  Status start_thread();
   void run_thread();
-  Status nap(uint64_t timeout_ns);
+  void kick();  // ends the progress thread's sleep
+  Status nap(uint64_t timeout_ns, int also = -1);
   uint64_t longest_sleep() const;  // of the ports that are armed, ns
   void set_alarm(uint64_t ns);
 
@@ -142,7 +144,9 @@ struct tw_worker {
   thalweg::impl::UniqueFd alarm_;  // in epoll: ends sleeps by the descriptor that last too long
   bool alarm_set_ = false;
   std::thread thread_;
+  thalweg::impl::UniqueFd kick_;  // of the progress thread alone: tw_worker_wake is not for it
   std::atomic<bool> stop_{false};
+  std::atomic<uint32_t> waiters_{0};  // threads asleep in wait(), or about to be
 };
 
 template <class Done>
@@ -182,11 +186,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
     }
     if (now >= deadline) return done() ? TW_OK : Status(TW_ERR_TIMED_OUT);
     if (next == Waiting::Next::look) continue;
-    if (arm() != TW_OK) {
-      inbox.take_wake();
-      continue;
-    }
-    if (done()) continue;
+    if (arm() != TW_OK || done()) continue;  // tw_worker_wake is for the next wait(): it stays
     nap(std::min(longest_nap, deadline - now));
   }
 }

@@ -284,6 +284,23 @@ TEST_F(Api, WakeIsNotLostAndDescriptorsAgree) {
   EXPECT_EQ(worker.arm(), TW_OK);
 }
 
+TEST_F(Api, AWakeOutlivesAWaitForARequest) {
+  char byte = 0;
+  tw_request request = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_recv(worker.get(), &byte, 1, 7, ~0ull, nullptr, &request), TW_IN_PROGRESS);
+  worker.wake();
+  EXPECT_EQ(tw_request_wait(request, 50'000'000), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(worker.wait(std::chrono::seconds(10)), TW_OK);
+  worker.wake();
+  EXPECT_EQ(tw_request_wait(request, 50'000'000), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(worker.arm(), TW_ERR_BUSY);
+  EXPECT_EQ(worker.arm(), TW_OK);
+  EXPECT_EQ(tw_request_wait(request, 50'000'000), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(worker.wait(std::chrono::milliseconds(5)), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(tw_request_cancel(request), TW_OK);
+  EXPECT_EQ(tw_request_release(request), TW_OK);
+}
+
 /// The child reads what the parent stores after the fork, and the parent what the child stores.
 TEST_F(Api, AllocatedMemoryStaysSharedWithAForkedChild) {
   std::mt19937_64 random(std::random_device{}());

@@ -217,6 +217,88 @@ TEST_F(Asleep, AThreadThatProgressesDoesNotKeepItAsleep) {
   EXPECT_EQ(tw_request_release(request), TW_OK);
 }
 
+TEST_F(Asleep, AWakeIsForTheThreadThatWaits) {
+  fall_asleep();
+  ASSERT_EQ(tw_worker_wake(worker_), TW_OK);
+  fall_asleep();
+  EXPECT_EQ(tw_worker_wait(worker_, 2'000'000'000), TW_OK) << "the progress thread took it";
+  std::thread waker([this] {
+    fall_asleep();
+    EXPECT_EQ(tw_worker_wake(worker_), TW_OK);
+  });
+  EXPECT_EQ(tw_worker_wait(worker_, 5'000'000'000), TW_OK);
+  waker.join();
+  EXPECT_EQ(tw_worker_wait(worker_, 1'000'000), TW_ERR_TIMED_OUT) << "a wake ends one wait";
+  expect_message();
+}
+
+/// A worker that several threads progress, and none of its own does.
+class Shared : public Asleep {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(tw_context_create(nullptr, &context_), TW_OK);
+    tw_worker_options options = TW_WORKER_OPTIONS_INIT;
+    options.threads = TW_THREADS_MULTI;
+    ASSERT_EQ(tw_worker_create(context_, &options, &worker_), TW_OK) << tw_last_error();
+    options.progress = TW_PROGRESS_THREAD;
+    ASSERT_EQ(tw_worker_create(context_, &options, &peer_), TW_OK) << tw_last_error();
+    const auto handler = [](void* arg, const tw_am_message*) -> tw_status {
+      ++*static_cast<std::atomic<int>*>(arg);
+      return TW_OK;
+    };
+    ASSERT_EQ(tw_am_register(worker_, 1, handler, &arrived_), TW_OK);
+    size_t length = 0;
+    ASSERT_EQ(tw_worker_address(worker_, nullptr, &length), TW_OK);
+    std::vector<unsigned char> address(length);
+    ASSERT_EQ(tw_worker_address(worker_, address.data(), &length), TW_OK);
+    tw_endpoint_options how = TW_ENDPOINT_OPTIONS_INIT;
+    how.transport = "tcp";
+    ASSERT_EQ(tw_connect(peer_, address.data(), length, &how, &endpoint_), TW_OK) << tw_last_error();
+    send();
+    for (int i = 0; i < 1000 && arrived_ == 0; ++i) (void)tw_worker_wait(worker_, 20'000'000);
+    ASSERT_EQ(arrived_, 1);
+  }
+  void send() { ASSERT_GE(tw_am_send(endpoint_, 1, "h", 1, nullptr, 0, nullptr, nullptr), 0) << tw_last_error(); }
+};
+
+TEST_F(Shared, AThreadThatProgressedAndWentLeavesTheSleepersTheirDoorbells) {
+  for (int round = 1; round <= 3; ++round) {
+    std::atomic<uint64_t> waited_ms{0};
+    std::thread sleeper([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      while (arrived_ == round && tw_worker_wait(worker_, 10'000'000'000) == TW_OK) continue;
+      waited_ms =
+          uint64_t(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count());
+    });
+    fall_asleep();
+    for (int i = 0; i < 300; ++i) tw_worker_progress(worker_);
+    send();
+    sleeper.join();
+    EXPECT_EQ(arrived_, round + 1);
+    EXPECT_LT(waited_ms, 1'000u) << "it slept on";
+  }
+}
+
+TEST_F(Shared, AWakeEndsAWaitThatSleepsBesideAnother) {
+  char byte = 0;
+  tw_request request = TW_REQUEST_NONE;
+  ASSERT_EQ(tw_recv(worker_, &byte, 1, 79, ~0ull, nullptr, &request), TW_IN_PROGRESS);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) EXPECT_EQ(tw_request_wait(request, 20'000'000), TW_ERR_TIMED_OUT);
+  });
+  for (int round = 0; round < 5; ++round) {
+    std::thread waiter([&] { EXPECT_EQ(tw_worker_wait(worker_, 5'000'000'000), TW_OK); });
+    fall_asleep();
+    EXPECT_EQ(tw_worker_wake(worker_), TW_OK);
+    waiter.join();
+  }
+  over = true;
+  other.join();
+  EXPECT_EQ(tw_request_cancel(request), TW_OK);
+  EXPECT_EQ(tw_request_release(request), TW_OK);
+}
+
 struct Called {
   std::mutex mutex;
   std::vector<uint64_t> order;
