@@ -38,12 +38,27 @@ void Connector::end() {
 }
 
 void Connector::start() {
+  begin_time();
+  next_candidate();
+}
+
+void Connector::await_candidates() {
+  last_text_ = "its name has not been looked up yet";
+  begin_time();
+}
+
+void Connector::start(std::vector<SocketAddress> candidates) {
+  last_text_.clear();
+  plan_.candidates = std::move(candidates);
+  next_candidate();
+}
+
+void Connector::begin_time() {
   deadline_timer_ = setup_.context().loop.after(plan_.timeout_ns, [this] {
     deadline_timer_ = 0;
     failed(TW_ERR_TIMED_OUT, "not connected within " + std::to_string(plan_.timeout_ns / kMillisecond) + " ms" +
                                  (last_text_.empty() ? std::string() : ": " + last_text_));
   });
-  next_candidate();
 }
 
 void Connector::next_candidate() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/setup.hpp"
 
@@ -13,6 +14,9 @@ class Connector final : public SetupConnection::User, public std::enable_shared_
   Connector(Setup& setup, ConnectPlan&& plan) : setup_(setup), plan_(std::move(plan)) {}
   ~Connector() override;
   void start();
+  /// Before its candidates are known: its time runs already.
+  void await_candidates();
+  void start(std::vector<SocketAddress> candidates);
   void end();
   void give_up(Status status, const std::string& why) { failed(status, why); }
   uint64_t key() const { return plan_.key; }
@@ -23,6 +27,7 @@ class Connector final : public SetupConnection::User, public std::enable_shared_
   void on_broken(SetupConnection& from, Status status, Refusal refusal, const std::string& why) override;
 
  private:
+  void begin_time();
   void next_candidate();
   void retry(uint64_t after_ns);
   void make_offers(const SetupConnection& from, const PeerIdentity& peer, std::vector<Offer>* offers);

@@ -43,8 +43,11 @@ Status tw_worker::connect_to(const char* text, const tw_endpoint_options& option
     context.setup->call(std::move(plan));
     return TW_OK;
   }
-  context.setup->call_by_name(std::move(plan), [parsed](ConnectPlan& to) { return resolve(parsed, false, &to.candidates); });
-  return TW_OK;
+  status = context.setup->call_by_name(std::move(plan), [parsed](auto* to) { return resolve(parsed, false, to); });
+  if (!is_error(status)) return TW_OK;
+  const std::string why = last_error();
+  end_endpoint(*std::exchange(*out, nullptr));
+  return fail(status, "%s", why.c_str());
 }
 
 Status tw_worker::listen(const char* text, const tw_listener_options& options, tw_listener** out) {

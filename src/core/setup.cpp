@@ -145,7 +145,7 @@ void Setup::close() {
     for (auto& [key, connector] : connectors) connector->end();
     tickets_.clear();
   });
-  for (std::thread& thread : resolvers_) thread.join();
+  resolver_.close();
 }
 
 void Setup::rest(Door* door) {
@@ -287,17 +287,25 @@ void Setup::call(ConnectPlan&& plan) {
   });
 }
 
-void Setup::call_by_name(ConnectPlan&& plan, std::function<Status(ConnectPlan&)> resolve) {
+Status Setup::call_by_name(ConnectPlan&& plan, std::function<Status(std::vector<SocketAddress>*)> resolve) {
+  const uint64_t key = plan.key;
   auto shared = std::make_shared<ConnectPlan>(std::move(plan));
-  resolvers_.emplace_back([this, shared, resolve = std::move(resolve)] {
-    const Status status = resolve(*shared);
+  // First: the attempt may run out of time, or be hung up, while its name is looked up.
+  context_.loop.post([this, shared] {
+    if (closed_ || find(shared->message.worker) != shared->worker) return;
+    auto connector = std::make_shared<Connector>(*this, std::move(*shared));
+    connectors_[connector->key()] = connector;
+    connector->await_candidates();
+  });
+  return resolver_.ask([this, key, resolve = std::move(resolve)] {
+    std::vector<SocketAddress> found;
+    const Status status = resolve(&found);
     const std::string why = is_error(status) ? last_error() : "";
-    context_.loop.post([this, shared, status, why] {
-      if (closed_ || find(shared->message.worker) != shared->worker) return;
-      auto connector = std::make_shared<Connector>(*this, std::move(*shared));
-      connectors_[connector->key()] = connector;
-      if (is_error(status)) return connector->give_up(status, why);
-      connector->start();
+    context_.loop.post([this, key, status, why, found = std::move(found)] {
+      const auto at = connectors_.find(key);
+      if (at == connectors_.end()) return;
+      const auto connector = at->second;
+      is_error(status) ? connector->give_up(status, why) : connector->start(found);
     });
   });
 }

@@ -9,11 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "core/inbox.hpp"
+#include "core/resolver.hpp"
 #include "core/setup_connection.hpp"
 #include "security/strangers.hpp"
 
@@ -76,8 +76,9 @@ class Setup {
   void leave(tw_worker* worker);  // no set-up connection of it afterwards; waits
   uint64_t next_key() { return next_key_.fetch_add(1, std::memory_order_relaxed); }
   void call(ConnectPlan&& plan);
-  /// As call(), after `resolve` has filled in the candidates on a thread of its own (a name server may be slow).
-  void call_by_name(ConnectPlan&& plan, std::function<Status(ConnectPlan&)> resolve);
+  /// As call(), with the candidates that `resolve` finds on a thread of the resolver's, within the plan's time. An error: nothing
+  /// will come of it.
+  Status call_by_name(ConnectPlan&& plan, std::function<Status(std::vector<SocketAddress>*)> resolve);
   void hang_up(uint64_t key);  // ends a connector or an acceptor; waits
   void answer(Answer&& answer);
   Status add_door(std::unique_ptr<Door> door);
@@ -123,7 +124,7 @@ class Setup {
   std::unordered_map<uint64_t, std::shared_ptr<Acceptor>> acceptors_;
   std::unordered_map<uint64_t, std::shared_ptr<Connector>> connectors_;
   std::unordered_map<uint64_t, uint64_t> tickets_;
-  std::vector<std::thread> resolvers_;
+  Resolver resolver_;
   bool closed_ = false;
 };
 
