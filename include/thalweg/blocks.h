@@ -36,8 +36,8 @@ TW_API void tw_blocks_destroy(tw_blocks *blocks);
 TW_API uint64_t tw_blocks_count(const tw_blocks *blocks);
 TW_API size_t tw_blocks_length(const tw_blocks *blocks);
 /** A key of all blocks with at most the access of their memory (TW_MEMORY_*; 0: all of it); revoked by the release of that
- *  memory. *size as in tw_memory_export; it grows with the ranges and
- *  the memories. TW_ERR_INVALID: a range has no tw_memory. */
+ *  memory. Of each memory it grants the bytes from the first block to the last one's end: gaps between the blocks are reachable,
+ *  too. *size as in tw_memory_export; it grows with the ranges and the memories. TW_ERR_INVALID: a range has no tw_memory. */
 TW_CHECKED tw_status tw_blocks_export(tw_blocks *blocks, uint32_t access, void *key, size_t *size);
 /** Makes a peer's blocks addressable through an endpoint to it, as tw_memory_import. End with tw_remote_blocks_release. */
 TW_CHECKED tw_status tw_blocks_import(tw_endpoint *endpoint, const void *key, size_t key_length, tw_remote_blocks **remote);

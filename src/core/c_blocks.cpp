@@ -56,27 +56,53 @@ Status add_range(BlockSpace& space, const tw_block_range& given) {
   return space.add(range, given.offset, UINT64_MAX - range.begin);
 }
 
+/// A memory, and the part of it that the ranges touch: offsets of its first byte and behind its last.
+struct Part {
+  tw_memory* memory;
+  uint64_t begin, end;
+};
+
+uint64_t offset_in(const tw_memory& memory, const BlockRange& range) {
+  return range.begin - reinterpret_cast<uintptr_t>(memory.address);
+}
+
+/// Each memory once.
+std::vector<Part> parts_of(const tw_blocks& blocks) {
+  std::vector<Part> parts;
+  for (size_t i = 0; i < blocks.memories.size(); ++i) {
+    const BlockRange& range = blocks.space->ranges[i];
+    const uint64_t begin = offset_in(*blocks.memories[i], range);
+    const uint64_t end = begin + (range.count - 1) * range.stride + blocks.space->length;
+    const auto at = std::find_if(parts.begin(), parts.end(), [&](const Part& p) { return p.memory == blocks.memories[i]; });
+    if (at == parts.end()) {
+      parts.push_back({blocks.memories[i], begin, end});
+    } else {
+      at->begin = std::min(at->begin, begin);
+      at->end = std::max(at->end, end);
+    }
+  }
+  return parts;
+}
+
 /// One key for each memory, of the part that the ranges touch. Its rkeys are revoked when anything fails.
 Status export_memories(const tw_blocks& blocks, uint32_t access, BlockKey* out) {
   const BlockSpace& space = *blocks.space;
-  std::vector<tw_memory*> memories;
-  for (tw_memory* memory : blocks.memories) {
-    if (std::find(memories.begin(), memories.end(), memory) == memories.end()) memories.push_back(memory);
-  }
+  const std::vector<Part> parts = parts_of(blocks);
   out->space.length = space.length;
-  for (tw_memory* memory : memories) {
+  for (const Part& part : parts) {
     KeyBody key{};
-    const Status s = memory->registry->export_range(memory, 0, memory->length, access != 0 ? access : memory->access, &key);
+    const uint32_t granted = access != 0 ? access : part.memory->access;
+    const Status s = part.memory->registry->export_range(part.memory, part.begin, part.end - part.begin, granted, &key);
     if (is_error(s)) return s;
     out->keys.push_back(key);
   }
   for (size_t i = 0; i < space.ranges.size(); ++i) {
-    const auto at = std::find(memories.begin(), memories.end(), blocks.memories[i]);
+    const auto at = std::find_if(parts.begin(), parts.end(), [&](const Part& p) { return p.memory == blocks.memories[i]; });
     BlockRange range = space.ranges[i];
-    const uint64_t offset = range.begin - reinterpret_cast<uintptr_t>(blocks.memories[i]->address);
+    const uint64_t offset = offset_in(*at->memory, range) - at->begin;
     range.begin = 0;
-    range.region = static_cast<uint32_t>(at - memories.begin());
-    if (Status s = out->space.add(range, offset, blocks.memories[i]->length); is_error(s)) return s;
+    range.region = static_cast<uint32_t>(at - parts.begin());
+    if (Status s = out->space.add(range, offset, at->end - at->begin); is_error(s)) return s;
   }
   return TW_OK;
 }

@@ -152,6 +152,51 @@ TEST_F(BlocksApi, AKeyMayAllowLess) {
   tw_remote_blocks_release(only);
 }
 
+/// A key of blocks holds keys of memory, which a peer can take out of it.
+TEST_F(BlocksApi, AKeyGrantsWhatItsRangesTouch) {
+  std::vector<unsigned char> bytes(1u << 20), got(64);
+  std::mt19937_64 random(std::random_device{}());
+  for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
+  tw_memory* large = nullptr;
+  ASSERT_EQ(tw_memory_register(context.get(), bytes.data(), bytes.size(), nullptr, &large), TW_OK);
+  const tw_block_range ranges[] = {{large, nullptr, 8192, 128, 2}, {large, nullptr, 4096, 0, 1}};
+  tw_blocks* few = nullptr;
+  ASSERT_EQ(tw_blocks_create(context.get(), ranges, 2, 64, &few), TW_OK);
+  char text[512];
+  size_t length = sizeof text;
+  ASSERT_EQ(tw_blocks_export(few, 0, text, &length), TW_OK);
+  tw_remote_memory* inside = nullptr;
+  ASSERT_EQ(tw_memory_import(endpoint, text + 24, kKeyRoom, &inside), TW_OK) << tw_last_error();
+  constexpr size_t kPart = 8192 + 128 + 64 - 4096;
+  EXPECT_EQ(tw_remote_memory_length(inside), kPart);
+  EXPECT_EQ(tw_get(endpoint, got.data(), 64, inside, kPart - 63, nullptr, nullptr), TW_ERR_OUT_OF_BOUNDS);
+  EXPECT_EQ(tw_get(endpoint, got.data(), 64, inside, uint64_t{0} - 4096, nullptr, nullptr), TW_ERR_OUT_OF_BOUNDS);
+  const auto finish = [](tw_status status, tw_request request) {
+    return status == TW_IN_PROGRESS ? tw_request_finish(request) : status;
+  };
+  tw_request request = TW_REQUEST_NONE;
+  tw_status status = tw_get(endpoint, got.data(), 64, inside, 0, nullptr, &request);
+  ASSERT_EQ(finish(status, request), TW_OK) << tw_last_error();
+  EXPECT_EQ(std::memcmp(got.data(), &bytes[4096], 64), 0) << "its first byte is the first block's";
+  tw_remote_memory_release(inside);
+  // The blocks are where they were.
+  tw_remote_blocks* there = nullptr;
+  ASSERT_EQ(tw_blocks_import(endpoint, text, length, &there), TW_OK) << tw_last_error();
+  std::vector<unsigned char> here(3 * 64);
+  const tw_block_range local = {nullptr, here.data(), 0, 0, 3};
+  tw_blocks* to = nullptr;
+  ASSERT_EQ(tw_blocks_create(context.get(), &local, 1, 64, &to), TW_OK);
+  status = tw_get_blocks(endpoint, to, nullptr, there, nullptr, 3, nullptr, &request);
+  ASSERT_EQ(finish(status, request), TW_OK) << tw_last_error();
+  EXPECT_EQ(std::memcmp(here.data(), &bytes[8192], 64), 0);
+  EXPECT_EQ(std::memcmp(&here[64], &bytes[8192 + 128], 64), 0);
+  EXPECT_EQ(std::memcmp(&here[128], &bytes[4096], 64), 0);
+  tw_remote_blocks_release(there);
+  tw_blocks_destroy(to);
+  tw_blocks_destroy(few);
+  EXPECT_EQ(tw_memory_release(large), TW_OK);
+}
+
 TEST_F(BlocksApi, NotificationsToOneselfAreTakenInOrder) {
   tw_notification next{};
   EXPECT_EQ(tw_worker_next_notification(worker.get(), &next), TW_AGAIN);
