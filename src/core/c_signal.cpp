@@ -71,8 +71,7 @@ uint64_t tw_signal_read(const tw_signal* signal) { return signal == nullptr ? 0 
 tw_status tw_signal_reset(tw_signal* signal, uint64_t value) {
   const Status status = check(signal);
   if (is_error(status)) return status;
-  signal_reset(*signal, value);
-  return TW_OK;
+  return signal_reset(*signal, value);
 }
 
 tw_status tw_signal_test(const tw_signal* signal, uint64_t value, uint32_t compare) {

@@ -73,19 +73,17 @@ Status SignalPool::create_in(tw_memory& memory, uint64_t offset, LocalCopier& co
   signal->users = true;
   signal->word = reinterpret_cast<uint64_t*>(memory.address + offset);
   if (!by_cpu(where)) signal->copier = &copier;
-  signal_reset(*signal, initial);
+  if (Status s = signal_reset(*signal, initial); is_error(s)) return s;
   *out = signal.release();
   return TW_OK;
 }
 
-uint64_t signal_fetch(const tw_signal& signal) {
-  uint64_t value = 0;
-  signal.copier->copy(reinterpret_cast<uint64_t>(&value), reinterpret_cast<uint64_t>(signal.word), sizeof value);
-  return value;
+Status signal_fetch(const tw_signal& signal, uint64_t* value) {
+  return signal.copier->copy(reinterpret_cast<uint64_t>(value), reinterpret_cast<uint64_t>(signal.word), sizeof *value);
 }
 
-void signal_store(const tw_signal& signal, uint64_t value) {
-  signal.copier->copy(reinterpret_cast<uint64_t>(signal.word), reinterpret_cast<uint64_t>(&value), sizeof value);
+Status signal_store(const tw_signal& signal, uint64_t value) {
+  return signal.copier->copy(reinterpret_cast<uint64_t>(signal.word), reinterpret_cast<uint64_t>(&value), sizeof value);
 }
 
 Status SignalPool::create(uint32_t kind, uint64_t initial, tw_signal** out) {
@@ -105,7 +103,7 @@ Status SignalPool::create(uint32_t kind, uint64_t initial, tw_signal** out) {
   signal->memory = slot.memory;
   signal->offset = slot.offset;
   signal->word = reinterpret_cast<uint64_t*>(slot.memory->address + slot.offset);
-  signal_reset(*signal, initial);
+  (void)signal_reset(*signal, initial);  // host memory
   *out = signal.release();
   return TW_OK;
 }

@@ -78,26 +78,36 @@ class SignalPool {
   size_t front_ = 0;
 };
 
-/// Acquire: what the signal covers is visible.
-uint64_t signal_fetch(const tw_signal& signal);              // of a word in device memory
-void signal_store(const tw_signal& signal, uint64_t value);  // the same
-inline uint64_t signal_read(const tw_signal& signal) {
+Status signal_fetch(const tw_signal& signal, uint64_t* value);  // of a word in device memory; *value stays where that fails
+Status signal_store(const tw_signal& signal, uint64_t value);   // the same
+/// Acquire: what the signal covers is visible. An error: the word is in device memory, which could not be read.
+inline Status signal_get(const tw_signal& signal, uint64_t* value) {
   if (signal.copier != nullptr) [[unlikely]]
-    return signal_fetch(signal);
+    return signal_fetch(signal, value);
   const uint64_t seen = __atomic_load_n(signal.word, __ATOMIC_ACQUIRE);
   tsan_acquired(signal.word);
   if (signal.seen.load(std::memory_order_relaxed) != seen) signal.seen.store(seen, std::memory_order_relaxed);
   if (!signal.listed.load(std::memory_order_relaxed) && signal.awaited != nullptr) [[unlikely]]
     signal.awaited->add(signal);
-  return seen;
+  *value = seen;
+  return TW_OK;
 }
-inline void signal_reset(tw_signal& signal, uint64_t value) {
+/// The same for who can do nothing about an error: 0 then.
+inline uint64_t signal_read(const tw_signal& signal) {
+  uint64_t value = 0;
+  (void)signal_get(signal, &value);
+  return value;
+}
+inline Status signal_reset(tw_signal& signal, uint64_t value) {
   if (signal.copier != nullptr) return signal_store(signal, value);
   __atomic_store_n(signal.word, value, __ATOMIC_RELEASE);
+  return TW_OK;
 }
-/// TW_OK, TW_IN_PROGRESS, or TW_ERR_INVALID for an unknown comparison. GE is cyclic.
+/// TW_OK, TW_IN_PROGRESS, TW_ERR_INVALID for an unknown comparison, or signal_get()'s error. GE is cyclic.
 inline Status signal_test(const tw_signal& signal, uint32_t compare, uint64_t value) {
-  const uint64_t word = signal_read(signal);
+  uint64_t word = 0;
+  if (const Status s = signal_get(signal, &word); is_error(s)) [[unlikely]]
+    return s;
   switch (compare) {
     case TW_COMPARE_GE:
       return static_cast<int64_t>(word - value) >= 0 ? TW_OK : TW_IN_PROGRESS;
