@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <system_error>
 
 #include "base/platform/process.hpp"
+#include "base/platform/signals.hpp"
 #include "core/hello.hpp"
 #include "trace/trace.hpp"
 
@@ -82,7 +84,12 @@ Status tw_worker::open(const tw_worker_options& options) {
 Status tw_worker::start_thread() {
   kick_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!kick_) return fail_errno(errno, "eventfd");
-  thread_ = std::thread([this] { run_thread(); });
+  try {
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] { run_thread(); });
+  } catch (const std::system_error& error) {
+    return fail(TW_ERR_LIMIT, "no thread for progress: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
+  }
   return TW_OK;
 }
 

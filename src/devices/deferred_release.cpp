@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/platform/fork.hpp"
+#include "base/platform/signals.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -81,6 +82,7 @@ void release_later(std::shared_ptr<void> held, size_t bytes) {
   all.changed.notify_all();
   if (all.thread) return;
   try {
+    const SignalsBlocked blocked;
     std::thread([&all] {
       pthread_setname_np(pthread_self(), "thalweg-unpin");
       all.run();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/platform/fork.hpp"
+#include "base/platform/signals.hpp"
 #include "devices/deferred_release.hpp"
 #include "devices/registry.hpp"
 #include "memory/device_allocation.hpp"
@@ -87,6 +88,7 @@ std::shared_ptr<PinningAhead> PinningAhead::start(Device& device, uint64_t addre
   auto made = std::make_shared<PinningAhead>();
   PinningAhead* const self = made.get();  // outlives the thread
   try {
+    const SignalsBlocked blocked;
     made->thread_ = std::thread([self, &device, address, length] {
       pthread_setname_np(pthread_self(), "thalweg-pinning");
       const Status status = Pinning::make(device, address, length, &self->share_);

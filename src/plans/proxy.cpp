@@ -4,10 +4,12 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/platform/signals.hpp"
 #include "base/waiting.hpp"
 #include "core/farewell.hpp"
 #include "core/hello.hpp"
@@ -58,7 +60,12 @@ Status Proxy::open() {
   address_.resize(length);
   if (Status s = tw_worker_address(worker_, address_.data(), &length); is_error(s)) return s;
   address_.resize(length);
-  thread_ = std::thread([this] { run(); });
+  try {
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(TW_ERR_LIMIT, "no thread for the steps of plans: %s; raise the limit (ulimit -u, pids cgroup)", error.what());
+  }
   return TW_OK;
 }
 

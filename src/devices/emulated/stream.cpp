@@ -7,11 +7,15 @@
 #include <chrono>
 #include <utility>
 
+#include "base/platform/signals.hpp"
+
 namespace thalweg::impl::emulated {
 
 EmulatedStream::EmulatedStream(std::shared_ptr<Engine> engine, bool order_only)
     : engine_(std::move(engine)), order_only_(order_only) {
-  if (!stepped()) thread_ = std::thread([this] { run(); });
+  if (stepped()) return;
+  const SignalsBlocked blocked;
+  thread_ = std::thread([this] { run(); });
 }
 
 EmulatedStream::~EmulatedStream() {
