@@ -38,8 +38,8 @@ Status worker_of_sink(const tw_op_options& options, tw_worker** worker) {
   if (options.counter != nullptr) return worker_of(options.counter, "counter", worker);
   if (options.done == nullptr) return fail(TW_ERR_INVALID, "TW_REQUEST_NONE tells a completion queue, a counter or a signal");
   if (Status s = thalweg::impl::check(options.done); is_error(s)) return s;
-  *worker = options.done->worker;
-  return TW_OK;
+  *worker = thalweg::impl::worker_of(*options.done);
+  return *worker != nullptr ? Status{TW_OK} : fail(TW_ERR_CLOSED, "the worker of this signal was destroyed");
 }
 
 Status refuse_polling(const tw_worker& worker) {
@@ -71,7 +71,7 @@ Status check_sinks(const tw_worker& worker, const SinkOptions& given, tw_request
     given.record->status = TW_IN_PROGRESS;
   } else if (given.done != nullptr) {
     if (Status s = impl::check(given.done); is_error(s)) return s;
-    if (given.done->worker != &worker)
+    if (worker_of(*given.done) != &worker)
       return fail(TW_ERR_INVALID, "the signal in `done` belongs to another worker than the operation");
     if (given.done->copier != nullptr && !given.done->memory->origin.buffer.device->has_kernels())
       return fail(TW_ERR_UNSUPPORTED,

@@ -25,7 +25,6 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
     status = worker->context.signals->create(options->kind, options->initial, signal);
   }
   if (is_error(status)) return status;
-  (*signal)->worker = worker;
   (*signal)->awaited = worker->awaited;
   return status;
 }
@@ -33,9 +32,10 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
 tw_status tw_signal_destroy(tw_signal* signal) {
   const Status status = check(signal);
   if (is_error(status)) return status;
-  const uint32_t expects = signal->expects.load(std::memory_order_relaxed) == 0 || signal->worker == nullptr
-                               ? 0
-                               : signal->worker->engine->completions().expected(signal->expects);
+  uint32_t expects = signal->expects.load(std::memory_order_relaxed);
+  if (tw_worker* const worker = worker_of(*signal); worker != nullptr && expects != 0) {
+    expects = worker->engine->completions().expected(signal->expects);
+  }
   if (expects != 0)
     return fail(TW_ERR_BUSY, "%u operations are under way that touch this signal when they end: wait for them", expects);
   return signal->pool->destroy(signal);
@@ -83,12 +83,17 @@ tw_status tw_signal_test(const tw_signal* signal, uint64_t value, uint32_t compa
 tw_status tw_signal_wait(tw_signal* signal, uint64_t value, uint32_t compare, uint64_t timeout_ns) {
   Status status = check(signal);
   if (is_error(status)) return status;
-  const Enter enter(*signal->worker);
+  tw_worker* const worker = worker_of(*signal);
+  if (worker == nullptr) {
+    status = signal_test(*signal, compare, value);
+    return status != TW_IN_PROGRESS ? status : fail(TW_ERR_CLOSED, "the worker of this signal was destroyed");
+  }
+  const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   Status seen = TW_IN_PROGRESS;
   constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes no thread: sleeps stay short
-  status = signal->worker->wait_until([&] { return (seen = signal_test(*signal, compare, value)) != TW_IN_PROGRESS; },
-                                      timeout_ns, kNapNs);
+  status =
+      worker->wait_until([&] { return (seen = signal_test(*signal, compare, value)) != TW_IN_PROGRESS; }, timeout_ns, kNapNs);
   if (is_error(status)) return fail(status, "the signal is still %llu", static_cast<unsigned long long>(signal_read(*signal)));
   return seen;
 }

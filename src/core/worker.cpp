@@ -37,6 +37,7 @@ tw_worker::tw_worker(tw_context& owner, const tw_worker_options& options)
   engine_options.owner = this;
   engine_options.lost = [](void* worker, Peer& peer, Status why) { static_cast<tw_worker*>(worker)->on_lost(peer, why); };
   engine = std::make_unique<Engine>(engine_options);
+  awaited->worker.store(this, std::memory_order_release);
 }
 
 Status tw_worker::open(const tw_worker_options& options) {
@@ -112,6 +113,7 @@ tw_worker::~tw_worker() {
     engine->remove(*endpoint->peer);
   }
   for (auto& [listener_id, listener] : listeners) delete listener;
+  awaited->worker.store(nullptr, std::memory_order_release);
   engine.reset();
   context.traffic.forget(id);
 }

@@ -26,6 +26,7 @@ class AwaitedSignals {
   void remove(const tw_signal& signal);
   /// Has one of them changed? Each change is reported once.
   bool changed();
+  std::atomic<tw_worker*> worker{nullptr};  // whose progress a wait drives; null: it was destroyed
 
  private:
   std::mutex mutex_;
@@ -37,7 +38,6 @@ class AwaitedSignals {
 struct tw_signal {
   thalweg::impl::BornHere born;
   thalweg::impl::SignalPool* pool = nullptr;
-  tw_worker* worker = nullptr;  // set by the C interface: whose progress a wait drives
   uint64_t* word = nullptr;
   tw_memory* memory = nullptr;  // the pool's block that holds the word
   size_t offset = 0;
@@ -45,7 +45,7 @@ struct tw_signal {
   thalweg::impl::LocalCopier* copier = nullptr;            // the word is in device memory, where this fetches it
   uint32_t kind = 0;                                       // TW_SIGNAL_*
   std::vector<uint64_t> rkeys;                             // exported, to be revoked
-  std::shared_ptr<thalweg::impl::AwaitedSignals> awaited;  // of the worker
+  std::shared_ptr<thalweg::impl::AwaitedSignals> awaited;  // of the worker, which it may outlive
   mutable std::atomic<uint64_t> seen{0};                   // the value polled last
   mutable std::atomic<bool> listed{false};                 // in awaited
   std::atomic<uint32_t> expects{0};                        // operations under way whose end touches the word
@@ -77,6 +77,11 @@ class SignalPool {
   std::vector<Slot> free_;  // ring: taken from the front
   size_t front_ = 0;
 };
+
+/// The worker whose progress a wait for the signal drives; null: it was destroyed.
+inline tw_worker* worker_of(const tw_signal& signal) {
+  return signal.awaited == nullptr ? nullptr : signal.awaited->worker.load(std::memory_order_acquire);
+}
 
 Status signal_fetch(const tw_signal& signal, uint64_t* value);  // of a word in device memory; *value stays where that fails
 Status signal_store(const tw_signal& signal, uint64_t value);   // the same

@@ -412,6 +412,17 @@ TEST_P(Completions, OutliveTheirWorker) {
   EXPECT_EQ(failed, 1u);
   EXPECT_EQ(tw_counter_wait(counter_, 2, kLong), TW_ERR_CLOSED);
   EXPECT_EQ(tw_completion_test(&record_), TW_ERR_CLOSED);
+  const uint64_t value = tw_signal_read(done_);
+  EXPECT_EQ(tw_signal_wait(done_, value, TW_COMPARE_EQ, kLong), TW_OK) << "it holds already";
+  EXPECT_EQ(tw_signal_wait(done_, value, TW_COMPARE_NE, kLong), TW_ERR_CLOSED);
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.done = done_;
+  EXPECT_EQ(tw_request_tell(TW_REQUEST_NONE, &options), TW_ERR_CLOSED);
+  // Where the worker was there may be another one.
+  ASSERT_EQ(tw_worker_create(context_, nullptr, &worker_), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_recv(worker_, to.data(), 8, 80, ~0ull, &options, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_signal_reset(done_, 3), TW_OK);
+  EXPECT_EQ(tw_signal_test(done_, 3, TW_COMPARE_EQ), TW_OK);
 }
 
 // ------------------------------------------------------------------------------------------------ notifications
