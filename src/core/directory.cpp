@@ -59,7 +59,7 @@ bool Directory::dropped(WorkerId peer, uint64_t token) {
   std::lock_guard lock(mutex);
   auto at = entries.find(peer);
   if (at == entries.end() || at->second.state != State::established || at->second.token != token) return false;
-  ended[peer] = token;
+  note_ended(peer, token);
   if (at->second.endpoint == nullptr) {
     entries.erase(at);
     return false;
@@ -69,11 +69,26 @@ bool Directory::dropped(WorkerId peer, uint64_t token) {
   return true;
 }
 
+uint64_t Directory::last_ended(WorkerId peer) const {
+  const auto at = ended_.find(peer);
+  return at == ended_.end() ? 0 : at->second;
+}
+
+/// Peers come and go for as long as the worker lives: the newest ends are kept.
+void Directory::note_ended(WorkerId peer, uint64_t token) {
+  ended_[peer] = token;
+  ends_.emplace_back(peer, token);
+  if (ends_.size() <= kEndedKept) return;
+  const auto oldest = ended_.find(ends_.front().first);
+  if (oldest != ended_.end() && oldest->second == ends_.front().second) ended_.erase(oldest);
+  ends_.pop_front();
+}
+
 void Directory::forget(WorkerId peer, const tw_endpoint* endpoint, uint64_t token) {
   std::lock_guard lock(mutex);
   auto at = entries.find(peer);
   if (at == entries.end() || at->second.endpoint != endpoint) return;
-  if (at->second.state == State::established && at->second.token == token) ended[peer] = token;
+  if (at->second.state == State::established && at->second.token == token) note_ended(peer, token);
   if (at->second.state == State::outgoing || at->second.token == token) {
     entries.erase(at);
   } else {

@@ -3,8 +3,10 @@
 // worker id's attempt wins. Touched by the worker's posting threads and by the service thread, hence the mutex; set-up only.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "transports/transport.hpp"
 
@@ -42,7 +44,9 @@ class Directory {
   /// For the worker, with the mutex held.
   std::mutex mutex;
   std::unordered_map<WorkerId, Entry> entries;
-  std::unordered_map<WorkerId, uint64_t> ended;  // token of the last connection that is over
+  /// Token of the last connection with this worker that is over; 0: there was none, or it is long ago.
+  uint64_t last_ended(WorkerId peer) const;
+  static constexpr size_t kEndedKept = 4096;
   /// The connection `token` was made and is dropped before an endpoint took it. true: an endpoint waits and must connect
   /// itself.
   bool dropped(WorkerId peer, uint64_t token);
@@ -51,7 +55,10 @@ class Directory {
   void forget(WorkerId peer, const tw_endpoint* endpoint, uint64_t token);
 
  private:
+  void note_ended(WorkerId peer, uint64_t token);
   WorkerId self_;
+  std::unordered_map<WorkerId, uint64_t> ended_;
+  std::deque<std::pair<WorkerId, uint64_t>> ends_;  // in order, of the same worker perhaps several
 };
 
 }  // namespace thalweg::impl

@@ -97,8 +97,7 @@ void tw_worker::call(tw_endpoint& endpoint) {
     Directory::Entry& entry = directory.entries[to.worker];
     entry.endpoint = &endpoint;
     entry.key = plan.key;
-    auto ended = directory.ended.find(to.worker);
-    if (ended != directory.ended.end()) plan.message.previous = ended->second;
+    plan.message.previous = directory.last_ended(to.worker);
   }
   context.setup->call(std::move(plan));
 }

@@ -82,7 +82,31 @@ TEST(Directory, DroppedConnectionIsRememberedAsEnded) {
   EXPECT_TRUE(directory.won(kHigher, 2, 80));
   EXPECT_FALSE(directory.dropped(kHigher, 80));
   EXPECT_EQ(directory.entries.count(kHigher), 0u);
-  EXPECT_EQ(directory.ended[kHigher], 80u);
+  EXPECT_EQ(directory.last_ended(kHigher), 80u);
+}
+
+TEST(Directory, TheNewestEndsAreKept) {
+  Directory directory(kSelf);
+  constexpr size_t kPeers = 3 * Directory::kEndedKept;
+  uint64_t own = 0;
+  const auto end = [&](WorkerId peer, uint64_t token) {
+    directory.arrived(peer, token, directory.last_ended(peer));
+    ASSERT_TRUE(directory.confirmed(peer, token, directory.last_ended(peer), &own));
+    directory.entries[peer].endpoint = endpoint(1);
+    directory.forget(peer, endpoint(1), token);
+  };
+  for (uint64_t i = 0; i < kPeers; ++i) {
+    end(1000 + i, 7000 + i);
+    if (i % 1000 == 0) end(kHigher, 500 + i);  // comes again and again
+  }
+  size_t kept = 0;
+  for (uint64_t i = 0; i < kPeers; ++i) kept += directory.last_ended(1000 + i) != 0;
+  EXPECT_LE(kept, Directory::kEndedKept);
+  EXPECT_GE(kept, Directory::kEndedKept - 100);
+  EXPECT_EQ(directory.last_ended(1000), 0u);
+  EXPECT_EQ(directory.last_ended(1000 + kPeers - 1), 7000 + kPeers - 1);
+  EXPECT_EQ(directory.last_ended(kHigher), 500 + (kPeers - 1) / 1000 * 1000);
+  EXPECT_TRUE(directory.entries.empty());
 }
 
 }  // namespace
