@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -50,6 +51,13 @@ std::string_view name_in(std::string_view line, std::string_view* digits) {
   const size_t equals = line.find(" = ");
   *digits = equals == std::string_view::npos ? std::string_view() : line.substr(equals + 3);
   return line.substr(0, std::min(equals, line.size()));
+}
+
+std::string cost_line(std::string_view name, double value) {
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::general, 4).ptr;
+  std::string line(name);
+  return line.append(" = ").append(digits.data(), end).append("\n");
 }
 
 Status parse_cost(std::string_view digits, std::string_view line, double least, double most, double* value) {

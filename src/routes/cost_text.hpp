@@ -23,6 +23,8 @@ std::string ascii(std::string_view text);
 Status refuse_line(const char* what, std::string_view line, Status status = TW_ERR_INVALID);
 /// "name = value" -> name; *digits is what follows. Without " = " *digits is empty.
 std::string_view name_in(std::string_view line, std::string_view* digits);
+/// "name = value\n", four digits, whatever the locale.
+std::string cost_line(std::string_view name, double value);
 /// A whole number text within limits; `line` is quoted when it is not.
 Status parse_cost(std::string_view digits, std::string_view line, double least, double most, double* value);
 /// The three lines before any value: format, library, machine. TW_ERR_STALE: of another library or machine.

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <set>
@@ -32,9 +31,7 @@ std::string lines_of(const CostTable& table) {
     const double value = table.*field.link.*field.value;
     const bool shm = field.link != &CostTable::tcp;
     if (value == 0 || (!shm && value == defaults.*field.link.*field.value)) continue;
-    char line[80];
-    std::snprintf(line, sizeof line, "%s = %.4g\n", field.name.c_str(), value);
-    lines += line;
+    lines += cost_line(field.name, value);
   }
   return lines;
 }

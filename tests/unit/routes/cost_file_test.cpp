@@ -6,11 +6,14 @@
 #include <sys/stat.h>
 #include <algorithm>
 
+#include <clocale>
 #include <filesystem>
 #include <fstream>
+#include <locale>
 #include <random>
 
 #include "routes/cost_file.hpp"
+#include "routes/cost_text.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -39,6 +42,28 @@ TEST(CostFile, ComesBackAsItWas) {
   ASSERT_EQ(parse_costs(text, kMachine, &back), TW_OK) << last_error();
   for (const CostField& field : cost_fields())
     EXPECT_EQ(back.*field.link.*field.value, made.*field.link.*field.value) << field.name;
+}
+
+/// A program may have set the locale of its user, whose numbers have a comma.
+TEST(CostFile, IsWrittenAlikeInEveryLocale) {
+  struct Comma : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Comma));
+  for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"})
+    if (setlocale(LC_NUMERIC, name) != nullptr) break;
+  EXPECT_EQ(cost_line("shm.frame", 0.0912345), "shm.frame = 0.09123\n");
+  EXPECT_EQ(cost_line("tcp.frame", 61.5), "tcp.frame = 61.5\n");
+  EXPECT_EQ(cost_line("tcp.frame", 1234567.0), "tcp.frame = 1.235e+06\n");
+  std::string text;
+  CostTable back;
+  EXPECT_EQ(format_costs(cost_line("shm.frame", 60.25) + cost_line("shm.copy", 0.0625), kMachine, &text), TW_OK)
+      << last_error();
+  EXPECT_EQ(parse_costs(text, kMachine, &back), TW_OK) << last_error();
+  EXPECT_EQ(back.shm.frame, 60.25);
+  EXPECT_EQ(back.shm.copy, 0.0625);
+  setlocale(LC_NUMERIC, "C");
+  std::locale::global(before);
 }
 
 TEST(CostFile, WhatIsLeftOutStaysADefault) {
