@@ -3,6 +3,7 @@
 #include <thalweg/views.h>
 
 #include <new>
+#include <stdexcept>
 
 #include "base/platform/cpu.hpp"
 #include "core/c_checks.hpp"
@@ -16,6 +17,17 @@ namespace {
   const unsigned events = worker.progress_all(1);
   worker.progressed();
   return events;
+}
+
+Status make_worker(tw_context& context, const tw_worker_options& options, tw_worker** out) {
+  try {
+    *out = new tw_worker(context, options);
+  } catch (const std::length_error& error) {  // by its engine
+    return fail(TW_ERR_LIMIT, "%s", error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(TW_ERR_NO_MEMORY, "no memory for a worker");
+  }
+  return TW_OK;
 }
 
 }  // namespace
@@ -32,8 +44,9 @@ tw_status tw_worker_create(tw_context* context, const tw_worker_options* given, 
   if (options->threads > TW_THREADS_MULTI || options->progress > TW_PROGRESS_THREAD) {
     return fail(TW_ERR_INVALID, "unknown thread or progress mode");
   }
-  auto* worker = new (std::nothrow) tw_worker(*context, *options);
-  if (worker == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a worker");
+  tw_worker* worker = nullptr;
+  status = make_worker(*context, *options, &worker);
+  if (is_error(status)) return status;
   status = worker->open(*options);
   if (is_error(status)) {
     const std::string why = last_error();

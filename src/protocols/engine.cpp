@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,12 @@ namespace thalweg::impl {
 namespace {
 constexpr unsigned kBudget = 64;  // frames per port and progress
 constexpr unsigned kCalm = 32;    // calls of progress between two that look everywhere
+
+RunPool* take_pool(Engine* engine) {
+  RunPool* const pool = RunPool::take(engine);
+  if (pool == nullptr) throw std::length_error(last_error());
+  return pool;
+}
 }  // namespace
 
 Peer::Peer() = default;
@@ -38,12 +45,12 @@ Peer::~Peer() = default;
 
 Engine::Engine(const EngineOptions& options)
     : options_(options),
-      runs_(RunPool::take(this)),
+      runs_(take_pool(this)),
       active_(new ActiveTable()),
       pusher_(*this),
       receives_(*this, options.first.receive),
       completions_(*this, runs_) {
-  if (runs_ != nullptr && options.first.generation != 0) runs_->start_at(options.first.generation);
+  if (options.first.generation != 0) runs_->start_at(options.first.generation);
 }
 
 Engine::~Engine() {
@@ -55,7 +62,7 @@ Engine::~Engine() {
   completions_.run_callbacks();
   completions_.leave();
   ports_.clear();
-  if (runs_ != nullptr) runs_->give_back();
+  runs_->give_back();
 }
 
 void drop_dense_layout(OpDesc& op) {
