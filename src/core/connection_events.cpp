@@ -119,7 +119,7 @@ void tw_worker::take_request(ConnectionEvent&& event) {
     listener->waiting.push_back(std::move(event.connection_request));
     return;
   }
-  requested_.emplace_back(listener, event.connection_request.release());
+  requested_.emplace_back(listener, std::move(event.connection_request));
   chores_.store(true, std::memory_order_relaxed);
 }
 

@@ -327,7 +327,7 @@ std::function<void()> tw_worker::next_callback() {
   }
   if (!requested_.empty()) {
     tw_listener* const listener = requested_.front().first;
-    tw_connection_request* const request = requested_.front().second;
+    tw_connection_request* const request = requested_.front().second.release();
     requested_.pop_front();
     telling_ = {listener, std::this_thread::get_id()};
     return [request, on_request = listener->on_request, arg = listener->arg] { on_request(arg, request); };

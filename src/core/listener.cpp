@@ -106,9 +106,5 @@ tw_endpoint* tw_worker::accept(const tw_connection_request& request, const tw_en
 
 void tw_worker::forget(tw_listener* listener) {
   listeners.erase(listener->id);
-  std::erase_if(requested_, [listener](const auto& requested) {
-    if (requested.first != listener) return false;
-    delete requested.second;
-    return true;
-  });
+  std::erase_if(requested_, [listener](const auto& requested) { return requested.first == listener; });
 }

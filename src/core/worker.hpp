@@ -128,8 +128,8 @@ struct tw_worker {
   std::deque<tw_endpoint*> spare_;  // released, oldest first
   std::deque<tw_endpoint*> dead_;   // lost, and without a holder
   std::vector<tw_endpoint*> closing_;
-  std::deque<std::pair<tw_endpoint*, Status>> lost_;                       // on_lost still to be called
-  std::deque<std::pair<tw_listener*, tw_connection_request*>> requested_;  // on_request still to be called
+  std::deque<std::pair<tw_endpoint*, Status>> lost_;                                       // on_lost still to be called
+  std::deque<std::pair<tw_listener*, std::unique_ptr<tw_connection_request>>> requested_;  // on_request still to be called
   struct Telling {
     const void* of = nullptr;  // an endpoint or a listener
     std::thread::id by;
