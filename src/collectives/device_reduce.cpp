@@ -92,7 +92,7 @@ Status DeviceReducer::submit(Engine& engine, const Operation& what, uint64_t to,
   step.operand = aligned(to) && std::all_of(sources.begin(), sources.end(), aligned);
   ProgramRun run;
   auto* const pinned = reinterpret_cast<Pinned*>(pinned_.address());
-  Status status = arrange(std::span(&step, 1), {}, 0, &run.shape);
+  Status status = arrange(std::span(&step, 1), {}, 0, most_blocks(device_.multiprocessors(), false), &run.shape);
   if (!is_error(status)) {
     run.steps = std::span(&step, 1);
     run.state = state_.address();

@@ -96,7 +96,12 @@ Status arrange_exchange(std::span<Step> steps, ProgramShape* out) {
 
 }  // namespace
 
-Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t blocks, ProgramShape* out) {
+uint32_t most_blocks(uint32_t multiprocessors, bool shared) {
+  if (multiprocessors == 0) return kMostBlocks;
+  return std::bit_floor(std::clamp(shared ? multiprocessors / kSharers : multiprocessors, 1u, kMostBlocks));
+}
+
+Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t blocks, uint32_t most, ProgramShape* out) {
   if (!steps.empty() && steps[0].kind == StepKind::exchange) return arrange_exchange(steps, out);
   if (steps.size() > kMostSteps) return fail(TW_ERR_UNSUPPORTED, "a program has at most %u steps; make several", kMostSteps);
   uint64_t bytes = 0;
@@ -114,7 +119,7 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
     small_rows = small_rows || scattered(steps[i].from) || (steps[i].kind == StepKind::copy && scattered(steps[i].to));
   }
   if (Status s = number_in_channels(steps); is_error(s)) return s;
-  out->blocks = blocks == 0 ? blocks_for(bytes, small_rows) : std::bit_ceil(std::min(blocks, kMostBlocks));
+  out->blocks = std::min(most, blocks == 0 ? blocks_for(bytes, small_rows) : std::bit_ceil(std::min(blocks, kMostBlocks)));
   out->threads = threads_for(bytes / out->blocks, small_rows);
   const uint64_t each = bytes / (uint64_t{out->blocks} * kWarps);
   out->item =

@@ -37,10 +37,18 @@ struct ProgramShape {
   device::Specialised specialised;
 };
 
-/// Completes steps that are otherwise filled in: numbers them within their channels and divides what they move. TW_ERR_INVALID:
-/// `after` names a step that is not an earlier one, or a step lacks an address; TW_ERR_UNSUPPORTED: more than kMostSteps, or
-/// more than device::kSlots receives of one channel. `blocks`: thread blocks wanted, 0: chosen.
-Status arrange(std::span<device::Step> steps, std::span<const uint32_t> after, uint32_t blocks, ProgramShape* out);
+/// Thread blocks that a program may have. They wait for each other and for those of other ranks, so all of them must find room at
+/// once, and each may take a multiprocessor to itself. multiprocessors: 0: the host, whose blocks take turns. shared: kernels of
+/// ranks that this program waits for run on the same device; how many there are nobody knows, and kSharers find room.
+constexpr uint32_t kSharers = 4;
+uint32_t most_blocks(uint32_t multiprocessors, bool shared);
+
+/// Completes steps that are otherwise filled in: numbers them within their channels and divides what they move. Once: what it
+/// completes is not what it takes. TW_ERR_INVALID: `after` names a step that is not an earlier one, or a step lacks an address;
+/// TW_ERR_UNSUPPORTED: more than kMostSteps, or more than device::kSlots receives of one channel. `blocks`: thread blocks wanted, 0:
+/// chosen; never more than `most`, of most_blocks(). An exchange's are those of all ranks, which have agreed on them.
+Status arrange(std::span<device::Step> steps, std::span<const uint32_t> after, uint32_t blocks, uint32_t most,
+               ProgramShape* out);
 
 /// Runs what a program rings for, in the progress of the thread that runs the program. True: something happened.
 struct Carrier {

@@ -4,6 +4,8 @@
 
 #include "devices/program/ownership.hpp"
 
+#include <algorithm>
+
 using namespace thalweg::impl;
 namespace device = thalweg::device;
 using device::StepKind;
@@ -177,7 +179,7 @@ Status PlanProgram::compose() {
   for (Part& part : parts_) {
     part.state = state_length_;
     state_length_ += (state_bytes(part.steps.size()) + 127) / 128 * 128;
-    if (Status s = arrange(part.steps, part.after, blocks_, &part.shape); is_error(s)) return s;
+    if (Status s = arrange(part.steps, part.after, blocks_, most_, &part.shape); is_error(s)) return s;
   }
   return TW_OK;
 }
@@ -203,8 +205,23 @@ Status PlanProgram::place() {
   return executor_->store(placed_, bytes.data(), bytes.size());
 }
 
+/// As far as is known of the memory of those peers that the steps reach.
+bool PlanProgram::peers_share_device() const {
+  if (executor_->device() == nullptr) return false;
+  const Uuid& here = executor_->device()->uuid();
+  const auto lies_here = [&](const Reached& one) {
+    return one.how.facts.place.on_device() && one.how.facts.place.device == here;
+  };
+  return std::any_of(resolved_.begin(), resolved_.end(), [&](const Resolved& one) {
+    return lies_here(one.remote) || lies_here(one.signal) || std::any_of(one.sources.begin(), one.sources.end(), lies_here) ||
+           (one.channel != nullptr && lies_here(one.channel->their_words()));
+  });
+}
+
 Status PlanProgram::build(Executor& executor) {
   executor_ = &executor;
+  shares_device_ = peers_share_device();
+  most_ = most_blocks(executor.multiprocessors(), shares_device_);
   if (Status s = compose(); is_error(s)) return s;
   if (Status s = executor_->own().allocate(state_length_, &state_); is_error(s)) return s;
   return place();

@@ -82,7 +82,10 @@ class PlanProgram {
     bool fits() const { return fits_inline(steps.size(), after.size()); }
   };
   bool holds_many() const;
+  bool peers_share_device() const;
+  std::string explain_blocks() const;
   std::string explain_parts() const;
+  std::string explain_ahead(bool last_run_waited) const;
   void compose_unit(const std::vector<Unit>& units, uint32_t number, std::vector<uint32_t>& last);
 
   PlanList& list_;
@@ -90,6 +93,8 @@ class PlanProgram {
   const PlanPieces& pieces_;
   const uint32_t blocks_;
   Executor* executor_ = nullptr;
+  bool shares_device_ = false;     // kernels of peers run on the executor's device, too
+  uint32_t most_ = kMostBlocks;    // thread blocks of a program
   std::vector<uint32_t> part_of_;  // by step of the user's
   uint32_t part_count_ = 0;
   std::vector<Part> parts_;

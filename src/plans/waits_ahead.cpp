@@ -55,8 +55,11 @@ WaitsAhead waits_ahead(const PlanList& list, const ResolvedSteps& resolved, cons
 using namespace thalweg::impl;
 namespace device = thalweg::device;
 
-/// A kernel that waits holds at most as many multiprocessors as it has blocks.
-bool PlanProgram::holds_many() const { return parts_[0].shape.blocks * kHeldPart > executor_->multiprocessors(); }
+/// A kernel that waits holds at most as many multiprocessors as it has blocks. Where peers' kernels run there, too, each holds its part.
+bool PlanProgram::holds_many() const {
+  const uint32_t blocks = parts_[0].shape.blocks;
+  return blocks * kHeldPart > executor_->multiprocessors() || (shares_device_ && blocks > 1 && blocks == most_);
+}
 
 Status PlanProgram::wait_ahead(Queue& on, const device::Guard& guard) const {
   device::WaitAhead list{};
@@ -88,9 +91,19 @@ std::string PlanProgram::explain_parts() const {
   return text;
 }
 
+std::string PlanProgram::explain_blocks() const {
+  const auto is_limited = [&](const Part& part) { return part.exchange == nullptr && part.shape.blocks == most_; };
+  if (most_ == kMostBlocks || std::none_of(parts_.begin(), parts_.end(), is_limited)) return "";
+  return "  blocks of threads: " + std::to_string(most_) + ", the most of " + std::to_string(executor_->multiprocessors()) +
+         " multiprocessors" + (shares_device_ ? ", which kernels of peers use, too\n" : "\n");
+}
+
 std::string PlanProgram::explain_waits(bool last_run_waited) const {
   if (executor_->device() == nullptr) return "";
-  if (parts_.size() != 1) return explain_parts();
+  return explain_blocks() + (parts_.size() != 1 ? explain_parts() : explain_ahead(last_run_waited));
+}
+
+std::string PlanProgram::explain_ahead(bool last_run_waited) const {
   const auto waits = [](const PlanStep& step) {
     return step.op.verb == Verb::send || step.op.verb == Verb::recv || step.op.verb == Verb::wait;
   };

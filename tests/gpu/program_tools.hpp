@@ -196,7 +196,7 @@ class Written {
 
   void prepare(uint64_t limit_ns = 20'000'000'000) {
     ProgramShape shape;
-    ASSERT_EQ(arrange(steps, numbers, blocks_, &shape), TW_OK) << last_error();
+    ASSERT_EQ(arrange(steps, numbers, blocks_, kMostBlocks, &shape), TW_OK) << last_error();
     failure = site_.pinned(sizeof(device::Failure));
     abort = site_.pinned(8);
     state = site_.allocate(state_bytes(steps.size()));

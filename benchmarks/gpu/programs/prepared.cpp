@@ -72,7 +72,7 @@ Prepared::Prepared(Device& device, std::vector<Step> steps, const std::vector<st
     numbers_.insert(numbers_.end(), after[i].begin(), after[i].end());
   }
   ProgramShape shape;
-  must(arrange(steps_, numbers_, blocks, &shape), "arranging a program");
+  must(arrange(steps_, numbers_, blocks, kMostBlocks, &shape), "arranging a program");
   run_ = {steps_, numbers_, 0, state_.at(), {abort_flag_of(state_.at()), nullptr, nullptr, 1'000'000'000}, shape};
   run_.guard.failure = reinterpret_cast<device::Failure*>(pinned_.at());
   run_.guard.abort = word_at(pinned_.at() + 1024);

@@ -58,7 +58,7 @@ class One {
   }
 
   bool prepare(uint64_t before) {
-    if (arrange(steps_, after_, blocks_, &shape_) != TW_OK) return false;
+    if (arrange(steps_, after_, blocks_, kMostBlocks, &shape_) != TW_OK) return false;
     blocks_ = shape_.blocks;
     state_.assign(state_bytes(steps_.size()) / sizeof(uint64_t), 0);
     device::ProgramState& state = *state_at();

@@ -274,7 +274,7 @@ TEST_F(CudaQueueTest, AUsersStreamMayEndBeforeAQueueThatRanProgramsThere) {
   run.state = state;
   run.guard = {abort_flag_of(state), nullptr, nullptr, 1'000'000'000};
   std::memset(reinterpret_cast<void*>(state), 0, state_bytes(1));
-  ASSERT_EQ(arrange({&signal, 1}, {}, 1, &run.shape), TW_OK) << last_error();
+  ASSERT_EQ(arrange({&signal, 1}, {}, 1, kMostBlocks, &run.shape), TW_OK) << last_error();
   ASSERT_EQ(queue->run(run), TW_OK) << last_error();
   ASSERT_EQ(queue->synchronize(), TW_OK) << last_error();
   EXPECT_EQ(word_at(word), 7u);

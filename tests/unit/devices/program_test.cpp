@@ -195,11 +195,40 @@ TEST(HostPrograms, ARunThatIsNotOverIsNotStartedAgain) {
   EXPECT_EQ(run.advance(), TW_OK);
 }
 
+TEST(Arrange, HasNoMoreBlocksThanFindRoom) {
+  EXPECT_EQ(most_blocks(0, true), kMostBlocks);  // the host's take turns
+  EXPECT_EQ(most_blocks(132, false), kMostBlocks);
+  EXPECT_EQ(most_blocks(132, true), 32u);
+  EXPECT_EQ(most_blocks(28, false), 16u);
+  EXPECT_EQ(most_blocks(3, true), 1u);
+  Options options;
+  options.kernel_slots = 3;
+  const auto device = open_device(0, options);
+  Site site(Trigger::device, device.get(), MemoryKind::emulated);
+  constexpr uint64_t kBytes = 64u << 20;  // never moved
+  const uint64_t word = site.allocate(64);
+  for (const bool generic : {false, true}) {
+    for (const uint32_t wanted : {0u, 1u, 64u}) {
+      Written program(site);
+      if (generic) program.add(StepKind::atomic).word = pointer<device::u64>(word);
+      if (generic) program.steps[0].atomic_bytes = 8;
+      device::Step& copy = program.add(StepKind::copy);
+      copy.to = device::contiguous_at(word);
+      copy.from = device::contiguous_at(word + kBytes);
+      copy.bytes = kBytes;
+      ProgramShape shape;
+      ASSERT_EQ(arrange(program.steps, program.numbers, wanted, most_blocks(device->multiprocessors(), false), &shape), TW_OK);
+      EXPECT_EQ(shape.blocks, wanted == 1 ? 1u : 2u);
+      EXPECT_NE(shape.specialised.known(), generic);
+    }
+  }
+}
+
 TEST(Arrange, RefusesWhatCannotRun) {
   Site site(Trigger::caller, nullptr, MemoryKind::host);
   const uint64_t word = site.allocate(64);
   ProgramShape shape;
-  const auto result = [&](Written& program) { return arrange(program.steps, program.numbers, 0, &shape); };
+  const auto result = [&](Written& program) { return arrange(program.steps, program.numbers, 0, kMostBlocks, &shape); };
   Written forward(site);
   forward.wait(word, 1, 0, TW_COMPARE_GE, {0});
   EXPECT_EQ(result(forward), TW_ERR_INVALID);

@@ -84,7 +84,7 @@ TEST(Specialised, OneCopyByItsLayout) {
     one.steps[0].from.block = block;
     one.steps[0].from.stride[0] = pitch;
     ProgramShape shape;
-    ASSERT_EQ(arrange(one.steps, one.after, 0, &shape), TW_OK);
+    ASSERT_EQ(arrange(one.steps, one.after, 0, kMostBlocks, &shape), TW_OK);
     EXPECT_EQ(shape.specialised.move, move) << block;
   }
 }
@@ -126,7 +126,7 @@ TEST(Specialised, Lists) {
   chain.add(StepKind::signal, {1, 7, 40});
   expect(chain, Poll::wait, Move::list, 1);
   ProgramShape shape;
-  ASSERT_EQ(arrange(chain.steps, chain.after, 0, &shape), TW_OK);
+  ASSERT_EQ(arrange(chain.steps, chain.after, 0, kMostBlocks, &shape), TW_OK);
   EXPECT_EQ(shape.specialised.items, 40u);
   Steps ordered;
   ordered.copy(4096, 8192, 100);
