@@ -53,7 +53,8 @@ TEST(DeviceModels, ACreditNamesABufferThatIsReadAndAFlagOneThatIsWritten) {
 TEST(DeviceModels, TheLastBlocksFlagCoversAllBlocks) {
   expect_code("src/devices/program/specialised_run.hpp",
               {"if (announces() || program_.times != nullptr) m_.fence();", "m_.fetch_add(&program_.state->arrived,"});
-  expect_code("include/thalweg/device/thread_group.hpp", {"m.fence();", "return m.last_of(arrived, count);"});
+  expect_code("include/thalweg/device/thread_group.hpp",
+              {"m.fence();", "m.last_of(arrived, count);", "if (is_last) m.fence_near();"});
   check([](Program& p) {
     const Word arrived = p.word(), flag = p.word();
     const bool fence = p.keeps("each block's fence before it counts itself");

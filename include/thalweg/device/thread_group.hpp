@@ -107,7 +107,9 @@ struct Blocks : Block {
     if (rank() != 0) return false;
     if (count == 1) return true;
     m.fence();
-    return m.last_of(arrived, count);
+    const bool is_last = m.last_of(arrived, count);
+    if (is_last) m.fence_near();  // behind the count, which is relaxed: the next release covers what all blocks stored
+    return is_last;
   }
   template <class M>
   THALWEG_DEVICE bool passed(M m) const {
