@@ -30,6 +30,29 @@ std::string text_of_counts(const ExchangeStep& step, const device::Failure& fail
   }
 }
 
+/// Why a kernel of a collective failed, or that it was not run because an earlier one had.
+std::string text_of_exchange(const ExchangeStep& step, Status code, const device::Failure& failure) {
+  const bool earlier = (failure.found & device::kEarlierRun) != 0;
+  const std::string rank = "rank " + std::to_string(static_cast<uint32_t>(failure.found));
+  std::string text = earlier ? "an earlier one of the group has failed: " : "";
+  switch (code) {
+    case TW_ERR_BUSY:
+      return "another one of the group was still running on another queue: order them, or duplicate the group";
+    case TW_ERR_TIMED_OUT:
+      return text + rank + " did not come in time (run " + std::to_string(failure.expected) + "). Make another group";
+    case TW_ERR_INVALID:
+      return text + "the buffers of " + rank +
+             " lie in other windows of the group than those here, or do not fit into them. Make another group";
+    case TW_ERR_TRUNCATED:
+      if (earlier) return text + "its counts did not fit, as its own error says. Make another group";
+      if (step.counted()) return text_of_counts(step, failure);
+      break;
+    default:
+      break;
+  }
+  return text + status_name(code) + (earlier ? ". Make another group" : "");
+}
+
 }  // namespace
 
 Status PlanFailure::allocate(Executor& executor) {
@@ -117,18 +140,7 @@ std::string PlanFailure::text_of(size_t part) const {
     std::snprintf(peer, sizeof peer, ", peer %016llx", static_cast<unsigned long long>(id));
     text += peer;
   }
-  if (step.exchange != nullptr && code == TW_ERR_BUSY)
-    return text + " of " + step.of +
-           ": another one of the group was still running on another queue: order them, or duplicate the group";
-  if (step.exchange != nullptr && code == TW_ERR_TIMED_OUT)
-    return text + " of " + step.of + ": rank " + std::to_string(failure.found) + " did not come in time (run " +
-           std::to_string(failure.expected) + "). Make another group";
-  if (step.exchange != nullptr && step.exchange->counted() && code == TW_ERR_TRUNCATED)
-    return text + " of " + step.of + ": " + text_of_counts(*step.exchange, failure);
-  if (step.exchange != nullptr && code == TW_ERR_INVALID)
-    return text + " of " + step.of + ": the buffers of rank " + std::to_string(failure.found) +
-           " lie in other windows of the group than those here, or do not fit into them. Make another group";
-  if (step.exchange != nullptr) return text + " of " + step.of + ": " + status_name(code);
+  if (step.exchange != nullptr) return text + " of " + step.of + ": " + text_of_exchange(*step.exchange, code, failure);
   if (code == TW_ERR_PROTOCOL && is_of_flag(part))
     return text + ": the peer stored " + std::to_string(failure.found) +
            " as the reason why there is no message, which no sender does. The plan does nothing more until both sides prepare "

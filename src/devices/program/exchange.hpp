@@ -72,8 +72,12 @@ constexpr u32 kPlaceBits = 48;
 struct ExchangeWords {
   u64 turn;    // runs, times 4; 2: which of two rooms is next; 1: a run is under way
   u64 pieces;  // of Simple, so far
-  u64 reserved[2];
+  i64 failed;  // as tw_status: how a run of this block failed, which therefore is under way for ever; 0: none did, or others of its
+               // blocks know
+  u64 found;  // Failure::found of that
 };
+/// Of Failure::found: an earlier run failed so, whose blocks the group's kernels still find under way. Failure::expected is its number.
+constexpr u64 kEarlierRun = u64{1} << 63;
 
 /// Where what lies in an area, in bytes. Zeroed before the first run.
 struct AreaLayout {

@@ -23,6 +23,29 @@ THALWEG_DEVICE u64 area_of(M m, const Exchange& x, u32 of) {
   return of < kFirstAreas ? x.areas[of] : m.load(x.more_areas + of);
 }
 
+/// For the run's plan, and for the group's later kernels, which find the block taken.
+template <class M>
+THALWEG_DEVICE_COLD void fail_exchange(M m, Guard guard, ExchangeWords* words, i64 code, u64 expected, u64 found) {
+  m.store(&words->found, found);
+  m.release(reinterpret_cast<u64*>(&words->failed), static_cast<u64>(code));
+  record(m, guard.abort_flag, guard.failure, code, 0, expected, found);
+}
+/// A block is under way: because its run failed, which any of the rank's blocks may know; else another run of the group's is. Others
+/// reach the words, too: what is no status is none.
+template <class M>
+THALWEG_DEVICE_COLD void fail_taken(M m, Guard guard, ExchangeWords* words, u32 blocks, u64 run, u32 rank) {
+  constexpr i64 kLowest = -1000;  // below all of tw_status
+  i64 code = kBusy;
+  u64 found = rank;
+  for (u32 i = 0; i < blocks && code == kBusy; ++i) {
+    const i64 failed = static_cast<i64>(m.acquire(reinterpret_cast<u64*>(&words[i].failed)));
+    if (failed >= 0 || failed <= kLowest) continue;
+    code = failed;
+    found = m.load(&words[i].found) | kEarlierRun;
+  }
+  record(m, guard.abort_flag, guard.failure, code, 0, run, found);
+}
+
 template <class M, class Group>
 class ExchangeBlock {
  public:
@@ -47,17 +70,23 @@ class ExchangeBlock {
     return true;
   }
 
-  /// After a poll in vain. True: no more polls, the run has failed.
-  THALWEG_DEVICE bool timed_out() {
+ protected:
+  /// After a poll in vain. True: no more polls, the run has failed. wait: a number that no other wait of the run has. The limit is of
+  /// each; one that has ended since the clock was last asked is known by its number, and not by anything that polls would have to do.
+  THALWEG_DEVICE bool timed_out(u32 wait) {
     if (++polls_ % kPollsPerClock != 0) return false;
+    if (wait != wait_) since_ = 0;
+    wait_ = wait;
     const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     if (timeout.code == 0) return false;
-    if (timeout.code != kAlreadyAborted) fail_cold(m_, program_.guard, timeout.code, 0, run_ + 1, missing_);
+    if (timeout.code != kAlreadyAborted) fail_run(timeout.code, run_ + 1, missing_);
     return true;
   }
+  THALWEG_DEVICE void fail_run(i64 code, u64 expected, u64 found) const {
+    fail_exchange(m_, program_.guard, words(), code, expected, found);
+  }
 
- protected:
   /// By all threads, behind a barrier. A block that failed stays taken. pieces: of Simple, by which all ranks count. met: none ends
   /// such a run before all have begun it.
   THALWEG_DEVICE void end(bool failed, u32 pieces, bool met) {
@@ -140,8 +169,8 @@ class ExchangeBlock {
   const AreaLayout layout_;
   u64 run_ = 0, before_ = 0;
   u32 room_ = 0;  // of two
-  u32 missing_ = 0, polls_ = 0;
-  u64 since_ = 0;
+  u32 missing_ = 0, polls_ = 0, wait_ = 0;
+  u64 since_ = 0;  // when the clock was first asked in that wait; 0: not yet
 
  private:
   THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
@@ -157,7 +186,7 @@ class ExchangeBlock {
         keep_exchange_begin(m_, program_.times, program_.kept_runs, timed(), blocks_);
       return before >> 1;
     }
-    fail_cold(m_, program_.guard, kBusy, 0, before >> 2, x_.rank);
+    fail_taken(m_, program_.guard, words() - block_, x_.room_blocks, (before >> 2) + 1, x_.rank);
     return kRefused;
   }
 

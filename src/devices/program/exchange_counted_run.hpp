@@ -80,6 +80,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
       if (block_ == 0 && c_.recv_counts != nullptr) m_.write(c_.recv_counts + p, pairs_.of[p].received);
       fits = place_received(p) && fits;
     }
+    ++waits_;
     if (!group_.any(!fits)) return true;
     give_up();
     return false;
@@ -109,10 +110,12 @@ class CountedRun : public ExchangeBlock<M, Group> {
     for (u32 takes = 0; takes < 2; ++takes) {
       if ((takes != 0 ? take : push) != 0) move_pieces(takes != 0, takes != 0 ? take : push);
     }
-    return (push | take) != 0 ? Round::some : Round::none;
+    if ((push | take) == 0) return Round::none;
+    ++waits_;
+    return Round::some;
   }
   /// After a round of nothing.
-  THALWEG_DEVICE bool timed_out() { return missing_ != kNobody && Base::timed_out(); }
+  THALWEG_DEVICE bool timed_out() { return missing_ != kNobody && Base::timed_out(waits_); }
 
   /// By all threads, behind a barrier.
   THALWEG_DEVICE void end(bool failed) {
@@ -153,7 +156,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
 
   /// As the failure of the run. Always false.
   THALWEG_DEVICE bool refuse(CountedFault why, u32 of, u64 rows) {
-    fail_cold(m_, Base::program_.guard, kTruncated, 0, rows, u64{static_cast<u32>(why)} << 32 | of);
+    Base::fail_run(kTruncated, rows, u64{static_cast<u32>(why)} << 32 | of);
     return false;
   }
   static THALWEG_DEVICE bool fit(u64 offset, u64 rows, u64 capacity) { return rows <= capacity && offset <= capacity - rows; }
@@ -274,6 +277,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
 
   const ExchangeCounts& c_;
   CountedPairs& pairs_;
+  u32 waits_ = 0;  // that have ended: the counts', and rounds in which something moved
 };
 
 }  // namespace thalweg::device

@@ -200,6 +200,9 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     }
   }
 
+  /// After a poll in vain; as it says of the base. Each word or piece that is there makes another wait.
+  THALWEG_DEVICE bool timed_out() { return Base::timed_out(unit_ + pushed_ + reduced_ + over_); }
+
   /// By all threads, behind a barrier.
   THALWEG_DEVICE void end(bool failed) { Base::end(failed, pieces_, x_.low_latency != 0 || pieces_ != 0); }
 

@@ -25,12 +25,9 @@ struct SymmetricPeers {
   u64 input[kMostExchangers], output[kMostExchangers];
 };
 
-template <class M>
-struct ReducePeers;
-template <class Element, ReduceOp Op, class M>
-THALWEG_DEVICE_COLD void reduce_peers(ReducePeers<M> work);
-
-/// The reduction of a part of a block, by all threads, as ReduceSlots.
+/// The reduction of a part of a block, by all threads. In line, unlike ReduceSlots': of these functions, which hold several words, the
+/// compiler gives each a room of its own in the kernel's frame, together 3.8 KB a thread. What is more than the 1 KiB that a context
+/// has for each makes the first launch wait until the device is idle.
 template <class M>
 struct ReducePeers {
   M m;
@@ -44,7 +41,17 @@ struct ReducePeers {
 
   template <class Element, ReduceOp Op>
   THALWEG_DEVICE int run() const {
-    reduce_peers<Element, Op>(*this);
+    using Stored = typename Element::Stored;
+    if constexpr (M::whole_runs) {
+      for (u64 at = 0; at < bytes; at += kBatch * sizeof(Stored)) {
+        const u64 left = (bytes - at) / sizeof(Stored);
+        one_run<Element, Op>(at, left < kBatch ? static_cast<u32>(left) : kBatch);
+      }
+    } else {
+      const u64 whole = alignment() % sizeof(Word16) == 0 ? bytes / sizeof(Word16) : 0;
+      words<Element, Op, Word16>(0, whole);
+      words<Element, Op, Stored>(whole * sizeof(Word16) / sizeof(Stored), bytes / sizeof(Stored));
+    }
     return 0;
   }
   template <class Word>
@@ -116,21 +123,6 @@ struct ReducePeers {
   }
 };
 
-template <class Element, ReduceOp Op, class M>
-THALWEG_DEVICE_COLD void reduce_peers(ReducePeers<M> work) {
-  using Stored = typename Element::Stored;
-  if constexpr (M::whole_runs) {
-    for (u64 at = 0; at < work.bytes; at += kBatch * sizeof(Stored)) {
-      const u64 left = (work.bytes - at) / sizeof(Stored);
-      work.template one_run<Element, Op>(at, left < kBatch ? static_cast<u32>(left) : kBatch);
-    }
-    return;
-  }
-  const u64 words = work.alignment() % sizeof(Word16) == 0 ? work.bytes / sizeof(Word16) : 0;
-  work.template words<Element, Op, Word16>(0, words);
-  work.template words<Element, Op, Stored>(words * sizeof(Word16) / sizeof(Stored), work.bytes / sizeof(Stored));
-}
-
 template <class M, class Group>
 class SymmetricRun : public ExchangeBlock<M, Group> {
   using Base = ExchangeBlock<M, Group>;
@@ -184,7 +176,7 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
       }
       const bool same = same_window(peers_.input[p], x_.input_place) && same_window(peers_.output[p], x_.output_place);
       const bool inside = lies_in(peers_.input[p], x_.input_limit) && lies_in(peers_.output[p], x_.output_limit);
-      if (!same || !inside) fail_cold(m_, program_.guard, kInvalid, 0, run_ + 1, p);
+      if (!same || !inside) Base::fail_run(kInvalid, run_ + 1, p);
       alike = alike && same && inside;
       peers_.input[p] = x_.inputs != nullptr ? m_.load(x_.inputs + p) + offset_of(peers_.input[p]) : 0;
       peers_.output[p] = x_.outputs != nullptr ? m_.load(x_.outputs + p) + offset_of(peers_.output[p]) : 0;
@@ -241,6 +233,9 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
     }
   }
 
+  /// After a poll in vain; as it says of the base.
+  THALWEG_DEVICE bool timed_out() { return Base::timed_out(awaited_ != 0 ? done_ + 1 : 0); }
+
   /// By all threads, behind a barrier. Simple's slots are free for all ranks.
   THALWEG_DEVICE void end(bool failed) {
     THALWEG_ROLLED
@@ -260,7 +255,6 @@ class SymmetricRun : public ExchangeBlock<M, Group> {
   using Base::m_;
   using Base::missing_;
   using Base::peer;
-  using Base::program_;
   using Base::range_in;
   using Base::room_;
   using Base::run_;

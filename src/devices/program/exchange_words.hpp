@@ -98,6 +98,7 @@ class WordsRun : public ExchangeBlock<M, Group> {
     if (missing != 0) missing_ = machine::lowest(missing);
     return missing == 0;
   }
+  THALWEG_DEVICE bool timed_out() { return Base::timed_out(0); }
   THALWEG_DEVICE void finish() {
     if (takes_ == 0) return;
     if (x_.reduces != 0) return write(x_.output + offset_, sum());

@@ -102,6 +102,8 @@ class SpecialisedRun {
   /// After a poll in vain. True: no more polls, the run has failed.
   THALWEG_DEVICE bool timed_out() {
     if (++polls_ % kPollsPerClock != 0) return false;
+    if (what_ != waited_) since_ = 0;  // the limit is of each wait
+    waited_ = what_;
     const TimeoutCheck timeout = check_timeout(m_, program_.guard, since_, polls_ / kPollsPerClock - 1);
     since_ = timeout.since;
     if (timeout.code == 0) return false;
@@ -286,9 +288,10 @@ class SpecialisedRun {
   u64 its_credit_ = 0;
   u64 expected_ = 0, found_ = 0;
   u32 what_ = 0, polls_ = 0;
+  u32 waited_ = 0;  // what_ when the clock was last asked
   i64 status_ = 0;
   u32 outcome_ = 0;
-  u64 since_ = 0;
+  u64 since_ = 0;  // when the clock was first asked in that wait; 0: not yet
 };
 
 }  // namespace thalweg::device

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on queues whose buffers lie in windows of the group: kernels load and store there.
+#include <gmock/gmock.h>
+
+#include <cstring>
+
 #include "own_queue.hpp"
 #include "planned_jobs.hpp"
+#include "plans/queue.hpp"
 
 namespace thalweg::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 class SymmetricKernels : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, SymmetricKernels, testing::Values(2, 3, 5, 8));
@@ -138,6 +145,121 @@ TEST(SymmetricRules, BuffersOutsideOfWindowsAreRefused) {
               TW_ERR_UNSUPPORTED);
     EXPECT_NE(std::string(tw_last_error()).find("tw_window_register_on"), std::string::npos) << tw_last_error();
     rank.rank.barrier();
+  });
+}
+
+/// What rank 1 says of its buffers makes no sense to rank 0, which names it before it has stored anything; what comes behind on its
+/// queue hears the cause. Places are offsets in a window of kRoom bytes, and a room's guards, on each rank; rank 0 reduces kBytes.
+struct Misplaced {
+  const char* name;
+  size_t input, output, count;
+  uint32_t type;
+};
+class SymmetricPlaces : public testing::TestWithParam<Misplaced> {};
+constexpr size_t kRoom = 64 << 10, kCount = 2'000, kBytes = kCount * sizeof(float);
+constexpr size_t kLimit = kRoom - kBytes;  // where what rank 0 reduces would end with the room
+constexpr size_t kOutput = 32'000;         // of rank 0
+INSTANTIATE_TEST_SUITE_P(OfRank1, SymmetricPlaces,
+                         testing::Values(Misplaced{"InputEndsBehindTheWindow", kLimit + 4'096, 16'000, 10, TW_TYPE_FLOAT32},
+                                         Misplaced{"OutputEndsBehindTheWindow", 16'000, kLimit + 4'096, 10, TW_TYPE_FLOAT32},
+                                         Misplaced{"InputEndsBehindItByOneElement", kLimit + sizeof(float), 16'000, 10,
+                                                   TW_TYPE_FLOAT32},
+                                         Misplaced{"InputIsMisaligned", 1'001, 16'000, kBytes, TW_TYPE_UINT8},
+                                         Misplaced{"OutputIsMisaligned", 1'000, 16'002, kBytes, TW_TYPE_UINT8}),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(SymmetricPlaces, AreRefusedAndLaterKernelsHearWhy) {
+  const Misplaced& theirs = GetParam();
+  run_ranks(2, [&](Rank& plain) {
+    GroupRank rank(plain);
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    Room room(plain.context, place.c_str(), kRoom);
+    std::string whole(kRoom, '\0');
+    std::mt19937_64 random(fresh_seed());
+    for (char& byte : whole) byte = static_cast<char>(random());
+    room.store(whole);
+    tw_window* window = nullptr;
+    ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
+    const bool misplaced = plain.number == 1;
+    const size_t guard = static_cast<size_t>(room.data() - static_cast<char*>(tw_memory_address(room.memory())));
+    const auto placed = [&](size_t theirs_at, size_t mine_at) {  // the window ends behind the room's guard
+      return !misplaced ? mine_at : theirs_at > kLimit ? theirs_at + guard : theirs_at;
+    };
+    const size_t input = placed(theirs.input, 512), output = placed(theirs.output, kOutput);
+    OwnPlan first(rank, place, kSecond), second(rank, place, kSecond);
+    tw_collective_options by = TW_COLLECTIVE_OPTIONS_INIT;
+    by.algorithm = "symmetric";
+    ASSERT_EQ(tw_plan_allreduce(first, rank.group, room.data() + input, room.data() + output, misplaced ? theirs.count : kCount,
+                                misplaced ? theirs.type : uint32_t{TW_TYPE_FLOAT32}, TW_REDUCE_SUM, &by, nullptr),
+              TW_OK)
+        << tw_last_error();
+    by.algorithm = "kernel";
+    ASSERT_EQ(tw_plan_barrier(second, rank.group, &by, nullptr), TW_OK) << tw_last_error();
+    first.prepare();
+    second.prepare();
+    Room gate(plain.context, "pinned", sizeof(uint64_t));
+    gate.store(std::string(sizeof(uint64_t), '\0'));
+    auto* const word = reinterpret_cast<uint64_t*>(gate.data());
+    ASSERT_EQ(static_cast<tw_queue*>(queue)->queue->wait_geq(reinterpret_cast<uint64_t>(word), 1), TW_OK);
+    ASSERT_EQ(tw_plan_trigger(first, queue), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger(second, queue), TW_OK) << tw_last_error();
+    plain.barrier();  // both kernels are enqueued before the first one begins
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    const tw_status code = misplaced ? TW_ERR_TIMED_OUT : TW_ERR_INVALID;
+    const std::string why =
+        misplaced ? "rank 0 did not come in time" : "the buffers of rank 1 lie in other windows of the group";
+    std::string texts;
+    EXPECT_EQ(tw_queue_synchronize(queue), code);
+    texts += tw_last_error();
+    EXPECT_EQ(tw_queue_check(queue), code);
+    texts += std::string("\n") + tw_last_error();
+    EXPECT_THAT(texts, HasSubstr("of tw_allreduce: " + why));
+    EXPECT_THAT(texts, HasSubstr("of tw_barrier: an earlier one of the group has failed: " + why));
+    plain.barrier();
+    // Rank 1, to which rank 0's buffers make sense, has stored what it reduced; what rank 0 would have comes before that.
+    const size_t element = theirs.type == TW_TYPE_UINT8 ? 1 : sizeof(float);
+    const size_t kept = ((theirs.count * element + 1) / 2 + 15) / 16 * 16;
+    EXPECT_EQ(room.load().substr(output, kept), whole.substr(output, kept)) << "something was stored";
+    plain.barrier();
+    EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
+    plain.barrier();
+  });
+}
+
+/// As far as the limits allow: the last element of the window, and any multiple of an element.
+TEST(SymmetricRules, BuffersMayEndWithTheWindow) {
+  run_group(2, [](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    Room room(rank.rank.context, place.c_str(), kRoom);
+    tw_window* window = nullptr;
+    ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
+    const bool turned = rank.rank.number == 1;
+    const size_t end = kRoom - kBytes, input = turned ? end : 4, output = turned ? 4 : end;
+    std::vector<float> values(kCount), sums(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      values[i] = static_cast<float>(i % 1'009 + 7 * rank.rank.number);
+      sums[i] = static_cast<float>(2 * (i % 1'009) + 7);
+    }
+    std::string whole(kRoom, '\x5a');
+    std::memcpy(whole.data() + input, values.data(), kBytes);
+    room.store(whole);
+    rank.rank.barrier();
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.algorithm = "symmetric";
+    ASSERT_EQ(tw_allreduce_on(queue, rank.group, room.data() + input, room.data() + output, kCount, TW_TYPE_FLOAT32,
+                              TW_REDUCE_SUM, &options),
+              TW_OK)
+        << tw_last_error();
+    queue.synchronize();
+    ASSERT_EQ(tw_queue_check(queue), TW_OK) << tw_last_error();
+    std::memcpy(whole.data() + output, sums.data(), kBytes);
+    EXPECT_TRUE(room.load() == whole);
+    rank.rank.barrier();
+    EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
   });
 }
 
