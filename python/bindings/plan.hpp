@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues, graphs and plans: what they keep alive, and the arguments that their operations share.
 #pragma once
+#include <list>
 #include <map>
 #include <memory>
 #include <vector>
@@ -12,6 +13,15 @@ namespace thalweg::python {
 
 using Buffers = std::vector<std::shared_ptr<BufferView>>;
 
+/// What a host queue's task that runs once has of Python's. Under the GIL.
+struct Entrusted {
+  nb::object object;
+  std::list<Entrusted>* of;
+  std::list<Entrusted>::iterator at;
+  /// The task runs: it is the task's now, and this one ends.
+  nb::object take();
+};
+
 struct Queue {
   nb::object context_object, stream;
   Context* context = nullptr;
@@ -22,6 +32,8 @@ struct Queue {
   std::vector<nb::object> kept;                                                  ///< what else they use
   std::vector<nb::object> captured;                                              ///< plans enqueued while capturing,
   Buffers captured_buffers;                                                      ///< and what was theirs then
+  std::vector<nb::object> captured_calls;                                        ///< callables enqueued while capturing
+  std::list<Entrusted> entrusted;                                                ///< of tasks that have not run yet
   Queue() = default;
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -30,6 +42,7 @@ struct Queue {
   tw_queue* get() const;
   /// The view that stands for this memory and shape from now on: the first one of them.
   const BufferView& keep(std::unique_ptr<BufferView> view);
+  Entrusted& entrust(nb::object object);
   void keep(nb::object object) {
     for (const nb::object& one : kept) {
       if (one.is(object)) return;
@@ -43,12 +56,14 @@ struct Graph {
   tw_graph* handle = nullptr;
   int users = 0;  ///< threads that launch it
   std::vector<nb::object> kept;
-  Buffers buffers;  ///< an update gives the plans others
+  std::vector<nb::object> calls;  ///< callables in it
+  Buffers buffers;                ///< an update gives the plans others
   Graph() = default;
   Graph(Graph&& other) noexcept
       : queue(std::move(other.queue)),
         handle(std::exchange(other.handle, nullptr)),
         kept(std::move(other.kept)),
+        calls(std::move(other.calls)),
         buffers(std::move(other.buffers)) {}
   ~Graph() { close(); }
   void close() noexcept;

@@ -7,12 +7,28 @@
 namespace thalweg::python {
 namespace {
 
-/// A callable on its way through a host queue.
-void call_object(void* arg) {
-  const Acquired acquire;
-  const nb::object function = nb::steal(static_cast<PyObject*>(arg));
-  nb::object result = nb::steal(PyObject_CallNoArgs(function.ptr()));
+void call_object(nb::handle function) {
+  const nb::object result = nb::steal(PyObject_CallNoArgs(function.ptr()));
   if (!result.is_valid()) PyErr_WriteUnraisable(function.ptr());
+}
+
+/// As often as its graph is launched: the graph has the callable, and what is launched has it, too (let_go).
+void call_captured(void* arg) {
+  const Acquired acquire;
+  const nb::object function = nb::borrow(static_cast<PyObject*>(arg));
+  call_object(function);
+}
+
+/// Once.
+void call_entrusted(void* arg) {
+  const Acquired acquire;
+  call_object(static_cast<Entrusted*>(arg)->take());
+}
+
+/// What the queue was given before is done with the objects.
+void let_go(void* arg) {
+  const Acquired acquire;
+  (void)static_cast<Entrusted*>(arg)->take();
 }
 
 uint32_t waits_of(const std::string& name) {
@@ -42,10 +58,15 @@ void queue_init(Queue* self, nb::handle_t<Context> context, const std::string& p
 }
 
 void queue_call(Queue& self, nb::callable function) {
-  tw_queue* handle = self.get();
-  PyObject* held = function.inc_ref().ptr();
-  const tw_status status = tw_queue_call(handle, call_object, held);
-  if (status != TW_OK) nb::handle(held).dec_ref();
+  tw_queue* const handle = self.get();
+  if (self.capturing) {
+    check(tw_queue_call(handle, call_captured, function.ptr()));
+    self.captured_calls.push_back(std::move(function));
+    return;
+  }
+  Entrusted& held = self.entrust(std::move(function));
+  const tw_status status = tw_queue_call(handle, call_entrusted, &held);
+  if (status != TW_OK) (void)held.take();
   check(status);
 }
 
@@ -65,17 +86,39 @@ nb::object end_capture(nb::handle_t<Queue> owner) {
   Graph graph;
   self.capturing = false;
   graph.kept = std::exchange(self.captured, {});
+  graph.calls = std::exchange(self.captured_calls, {});
   graph.buffers = std::exchange(self.captured_buffers, {});
   check(tw_queue_end_capture(self.get(), &graph.handle));
   graph.queue = nb::borrow(owner);
   return nb::cast(std::move(graph), nb::rv_policy::move);
 }
 
-void graph_launch(Graph& self, nb::handle_t<Queue> on) {
-  tw_queue* queue = nb::inst_ptr<Queue>(on)->get();
+/// Has the queue keep the callables of a launched graph, which may be closed before they have run, until they have.
+void keep_launched(Queue& on, const std::vector<nb::object>& calls) {
+  if (calls.empty()) return;
+  if (on.capturing) {  // the graph was launched into another one
+    on.captured_calls.insert(on.captured_calls.end(), calls.begin(), calls.end());
+    return;
+  }
+  nb::list all;
+  for (const nb::object& one : calls) all.append(one);
+  (void)tw_queue_call(on.get(), let_go, &on.entrust(std::move(all)));  // refused: they stay until the queue ends
+}
+
+void graph_launch(Graph& self, nb::handle_t<Queue> object) {
+  Queue& on = *nb::inst_ptr<Queue>(object);
+  tw_queue* const queue = on.get();
   if (self.handle == nullptr) raise(TW_ERR_HANDLE, "the graph is closed");
-  const Using user(self.users), queue_user(nb::inst_ptr<Queue>(on)->users);
-  check(without_gil({}, [&] { return tw_graph_launch(self.handle, queue); }));
+  const Using user(self.users), queue_user(on.users);
+  tw_status status = TW_OK;
+  try {
+    status = without_gil({}, [&] { return tw_graph_launch(self.handle, queue); });
+  } catch (...) {  // by a signal's handler: it may have been launched all the same
+    keep_launched(on, self.calls);
+    throw;
+  }
+  keep_launched(on, self.calls);  // also where it has failed: a part of it may be under way
+  check(status);
 }
 
 /// One operation on a queue: what it prepares at its first call may wait for the peer, so without the GIL.
@@ -188,6 +231,18 @@ void* stream_handle(nb::handle stream) {
   return reinterpret_cast<void*>(after.handle);
 }
 
+nb::object Entrusted::take() {
+  nb::object taken = std::move(object);
+  of->erase(at);
+  return taken;
+}
+
+Entrusted& Queue::entrust(nb::object object) {
+  entrusted.push_front({std::move(object), &entrusted, {}});
+  entrusted.front().at = entrusted.begin();
+  return entrusted.front();
+}
+
 const BufferView& Queue::keep(std::unique_ptr<BufferView> view) {
   const std::pair key{view->data(), view->length()};
   const auto [first, last] = buffers.equal_range(key);
@@ -208,7 +263,9 @@ void Queue::close() noexcept {
   buffers.clear();
   kept.clear();
   captured.clear();
+  captured_calls.clear();
   captured_buffers.clear();
+  const auto not_run = std::exchange(entrusted, {});  // their ends may run anything
 }
 
 tw_queue* Queue::get() const {
@@ -220,6 +277,7 @@ tw_queue* Queue::get() const {
 void Graph::close() noexcept {
   if (tw_graph* ended = std::exchange(handle, nullptr); ended != nullptr) tw_graph_destroy(ended);
   kept.clear();
+  calls.clear();
   buffers.clear();
 }
 

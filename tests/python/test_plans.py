@@ -4,6 +4,8 @@
 import os
 import secrets
 import signal
+import sys
+import threading
 import time
 
 import numpy as np
@@ -328,6 +330,53 @@ def test_a_graph_keeps_the_buffers_that_it_was_captured_with(context):
             assert to == contents[which]
         for graph in graphs:
             graph.close()
+
+
+def test_a_captured_call_is_made_as_often_as_its_graph_is_launched(context):
+    made = []
+
+    def call():
+        made.append(len(made))
+
+    before = sys.getrefcount(call)
+    with tw.Queue(context) as queue:
+        queue.begin_capture()
+        queue.call(call)
+        graph = queue.end_capture()
+        held = sys.getrefcount(call)
+        assert held > before and not made
+        for _ in range(1000):
+            graph.launch(queue)
+        queue.synchronize()
+        assert made == list(range(1000)) and sys.getrefcount(call) == held
+        go_on = threading.Event()
+        queue.call(lambda: go_on.wait(20))
+        for _ in range(3):
+            graph.launch(queue)
+        graph.close()  # what is launched has its functions still
+        go_on.set()
+        queue.synchronize()
+        assert len(made) == 1003 and sys.getrefcount(call) == before
+        queue.call(call)
+        queue.synchronize()
+        assert len(made) == 1004 and sys.getrefcount(call) == before
+
+
+def test_a_queue_that_ends_lets_go_of_calls_that_it_has_not_made(context):
+    def call():
+        time.sleep(0.001)
+
+    before = sys.getrefcount(call)
+    queue = tw.Queue(context)
+    go_on = threading.Event()
+    queue.call(lambda: go_on.wait(20))
+    for _ in range(1000):
+        queue.call(call)
+    ending = threading.Thread(target=queue.close)
+    ending.start()
+    go_on.set()
+    ending.join()
+    assert sys.getrefcount(call) == before
 
 
 def test_streams_of_a_device_trigger_what_is_prepared_there(context):
