@@ -226,6 +226,18 @@ void plan_run(Plan& self, nb::handle timeout) {
   ended(self, unlocked(self, [&](tw_plan* plan) { return tw_plan_run(plan, limit); }));
 }
 
+/// Another address is all that the library hears of a new buffer: what lies where around it stays as it was prepared.
+void demand_alike(const BufferView& prepared, const BufferView& view) {
+  if (prepared.layout() != nullptr) {
+    if (view.layout() == nullptr || !(view.strided() == prepared.strided()))
+      raise(TW_ERR_INVALID, "the new array has not the shape and strides of the one that was prepared: give one that has");
+    return;
+  }
+  if (view.layout() != nullptr) raise(TW_ERR_INVALID, "the new array is not contiguous, as the prepared one is: copy it first");
+  if (view.length() < prepared.length())
+    raise(TW_ERR_OUT_OF_BOUNDS, "the new buffer is shorter than the one that was prepared");
+}
+
 void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value) {
   uint64_t number = 0;
   if (!value.is_none()) number = nb::cast<uint64_t>(value);
@@ -236,8 +248,7 @@ void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value)
   if (!buffer.is_none()) view = given.take_buffer(buffer, nb::none(), use);
   if (view != nullptr && (step >= self.buffers.size() || self.buffers[step].empty()))
     raise(TW_ERR_INVALID, "this step has no local buffer");
-  if (view != nullptr && view->length() < self.buffers[step].front()->length())
-    raise(TW_ERR_OUT_OF_BOUNDS, "the new buffer is shorter than the one that was prepared");
+  if (view != nullptr) demand_alike(*self.buffers[step].front(), *view);
   const void* const address = view != nullptr ? view->data() : nullptr;
   tw_status status =
       unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, address, value.is_none() ? nullptr : &number); });
@@ -403,7 +414,8 @@ void bind_plan(nb::module_& m) {
            "Waits, with the GIL released, until the run by the host is over. Raises how it failed, TimedOut.")
       .def("run", &plan_run, arg("timeout") = none, "One run by the host, from start to end: trigger() and finish(timeout).")
       .def("update", &plan_update, arg("step"), arg("buffer") = none, arg("value") = none,
-           "Another buffer of the same length and layout, or another value, for a step of a plan that does not run. A Graph "
+           "Another buffer of the same length, shape and strides, or another value, for a step of a plan that does not run. A "
+           "Graph "
            "that "
            "was\ncaptured before keeps the old one; of a stream that another library captured, keep the buffer yourself.")
       .def("explain", &plan_explain, "Every step, its way and why.")

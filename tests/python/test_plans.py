@@ -379,6 +379,33 @@ def test_a_queue_that_ends_lets_go_of_calls_that_it_has_not_made(context):
     assert sys.getrefcount(call) == before
 
 
+def test_an_update_has_the_layout_that_was_prepared(context, worker, me):
+    payload = np.frombuffer(os.urandom(50), np.uint8)
+    first, second = np.zeros(100, np.uint8), np.zeros(100, np.uint8)
+    with tw.Plan(context) as plan:
+        step = plan.recv(me, first[::2], 7)
+        plan.send(me, payload, 7)
+        plan.prepare(20)
+        for wrong in (bytearray(50), bytearray(100), second[::-2], second[:75].reshape(25, 3)[:, :2]):
+            with pytest.raises(tw.InvalidError, match="strides"):
+                plan.update(step, wrong)
+        plan.update(step, second[1::2])
+        plan.run(20)
+        assert (second[1::2] == payload).all() and not second[::2].any() and not first.any()
+    layout = tw.Layout.strided(1, [50], [2])
+    for options, sent in (({}, bytes(100)), ({"layout": layout}, bytes(50))):
+        with tw.Plan(context) as plan:
+            step = plan.recv(me, bytearray(100), 8, **options)
+            plan.send(me, sent, 8)
+            plan.prepare(20)
+            with pytest.raises(tw.InvalidError, match="contiguous"):
+                plan.update(step, first[::-1])
+            with pytest.raises(tw.OutOfBounds):
+                plan.update(step, bytearray(99))
+            plan.update(step, first)
+            plan.run(20)
+
+
 def test_streams_of_a_device_trigger_what_is_prepared_there(context):
     class Stream:
         """As CuPy, Numba and others name theirs."""
