@@ -248,7 +248,11 @@ void bind_worker(nb::module_& m) {
       .def_rw("_on_disarm", &Worker::on_disarm, arg().none())
       .def_rw("_on_close", &Worker::on_close, arg().none())
       .def(
-          "_watch", [](Worker& w, nb::object request) { w.watched.push_back(std::move(request)); }, arg("request"))
+          "_watch",
+          [](Worker& w, nb::object request) {
+            if (w.handle != nullptr) w.watched.push_back(std::move(request));
+          },
+          arg("request"))
       .def(
           "close",
           [](Worker& w) {

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -56,7 +57,8 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
         self._thread = 0
-        self._fd = -1
+        self._fd: weakref.finalize[[int], Any] | None = None  # closes the loop's own descriptor
+        self._closed = False  # or about to be, by any thread
         self._pending: set[asyncio.Future[Any]] = set()
         self._conditions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self._endpoints: weakref.WeakValueDictionary[_core.Endpoint, Endpoint] = weakref.WeakValueDictionary()
@@ -88,8 +90,10 @@ class Worker:
             self._loop = loop
             self._thread = threading.get_ident()
             if not self.polling:
-                self._fd = self.core.fileno()
-                loop.add_reader(self._fd, self._turn)
+                fd = os.dup(self.core.fileno())
+                self._fd = weakref.finalize(self, os.close, fd)
+                self._fd.atexit = False
+                loop.add_reader(fd, self._turn)
             self._kick()
         elif self._loop is not loop:
             raise RuntimeError("this worker belongs to another event loop")
@@ -131,20 +135,34 @@ class Worker:
 
     def _closing(self) -> None:
         """The core is about to end, by whomever: its descriptor goes, and nothing that is awaited here comes any more."""
+        self._closed = True  # before the look at who waits: who comes later looks at this
         futures = [*self._pending, *(future for _, future in self._conditions)]
         self._conditions.clear()
         self._endpoints.clear()
         if self._loop is None or self._loop.is_closed():
+            self._leave()
             return
         if threading.get_ident() == self._thread:
             self._end(futures)
         else:
             self._loop.call_soon_threadsafe(self._end, futures)
 
+    def _leave(self) -> None:
+        """The loop's descriptor is not used any more."""
+        if self._fd is None or (held := self._fd.peek()) is None:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(held[2][0])
+        self._fd()
+
+    def _admit(self, future: asyncio.Future[Any]) -> None:
+        """The future is among those that a close ends. Raises ClosedError where one has come before."""
+        if self._closed or self.core.closed:
+            future.cancel()
+            raise ClosedError("the worker was closed")
+
     def _end(self, futures: list[asyncio.Future[Any]]) -> None:
-        if self._loop is not None and self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            self._fd = -1
+        self._leave()
         for future in futures:
             if not future.done():
                 future.set_exception(ClosedError("the worker was closed"))
@@ -173,6 +191,7 @@ class Worker:
             return value
         future = loop.create_future()
         self._conditions.append((condition, future))
+        self._admit(future)
         self._kick()
         return await future
 
@@ -183,10 +202,11 @@ class Worker:
             return request._value()
         future = loop.create_future()
         self._pending.add(future)
-        request._token = future
-        self.core._watch(request)
-        self._kick()
         try:
+            request._token = future
+            self._admit(future)
+            self.core._watch(request)
+            self._kick()
             await future
         except asyncio.CancelledError:
             if not self.core.closed:

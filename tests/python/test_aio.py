@@ -3,11 +3,13 @@
 
 import asyncio
 import contextlib
+import fcntl
 import functools
 import gc
 import os
 import resource
 import secrets
+import threading
 
 import numpy as np
 import pytest
@@ -427,3 +429,59 @@ async def test_an_unpack_that_closes_the_worker_ends_what_is_awaited(context, po
     with contextlib.suppress(tw.ClosedError):
         await tasks[0]
     assert worker.core.closed and sends
+@MODES
+@pytest.mark.parametrize("what", ["receive", "signal"])
+@run
+async def test_a_close_between_two_steps_of_a_wait_ends_it(monkeypatch, context, polling, what):
+    worker = aio.Worker(context, polling=polling, spin=0)
+    me = await worker.connect(worker.address)
+    word = tw.Signal(worker.core)
+    loop = asyncio.get_running_loop()
+    make = loop.create_future
+    mine = []
+
+    def create_future():
+        mine.append(asyncio.current_task())
+        if mine[-1] is task:
+            closing = threading.Thread(target=worker.core.close)
+            closing.start()
+            closing.join()
+        return make()
+
+    receive = me.recv(bytearray(4), 1) if what == "receive" else worker._until(lambda: word.test(1) or None)
+    task = asyncio.ensure_future(receive)
+    monkeypatch.setattr(loop, "create_future", create_future)
+    await asyncio.sleep(0.01)
+    monkeypatch.undo()
+    assert task in mine
+    with pytest.raises(tw.ClosedError):
+        await asyncio.wait_for(task, 10)
+
+
+@run
+async def test_a_close_by_another_thread_leaves_the_number_of_its_descriptor_alone(context):
+    """Files that are opened meanwhile may have the number of the worker's own descriptor."""
+    worker = aio.Worker(context)
+    me = await worker.connect(worker.address)
+    receive = asyncio.ensure_future(me.recv(bytearray(4), 1))
+    await asyncio.sleep(0.01)
+    number = worker.core.fileno()
+    closing = threading.Thread(target=worker.core.close)
+    closing.start()
+    closing.join()  # the loop has not run since
+    pipe = os.pipe()
+    theirs, ours = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 500) for end in pipe)
+    for end in pipe:  # one of them may have the number
+        os.close(end)
+    os.dup2(theirs, number)
+    came = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().add_reader(number, lambda: came.done() or came.set_result(os.read(number, 9)))
+    try:
+        with pytest.raises(tw.ClosedError):
+            await receive
+        os.write(ours, b"something")
+        assert await asyncio.wait_for(came, 10) == b"something"
+    finally:
+        asyncio.get_running_loop().remove_reader(number)
+        for descriptor in {theirs, ours, number}:
+            os.close(descriptor)
