@@ -4,7 +4,7 @@
 An object is one header message of at most HEADER_BYTES (magic, number of buffers, length of the pickle, the buffers' lengths
 or words of _devices.py, and the pickle itself where it fits), then the pickle where it did not fit, then one message per
 buffer. All have the caller's tag and are matched in order per endpoint; so two receivers of objects on one endpoint and tag
-must not run at the same time.
+must not run at the same time. An object is taken to its end, whatever happens, or is the last one of its endpoint and tag.
 Unpickling runs code that the peer chose: every peer of a context has proved the job key, and only such peers are trusted. So
 objects are sent only where no third party can inject bytes: shared memory, unix sockets and TLS, not over plain tcp, loopback
 included.
@@ -12,23 +12,27 @@ included.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import struct
 import sys
-from collections.abc import Generator
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from . import _core
 from ._devices import DeviceMemory, Pickler, allocate
 from ._on_device import OnDevice, is_device, length_of
-from .errors import ProtocolError, Unsupported
+from .errors import ClosedError, PeerLost, ProtocolError, TimedOut, Unsupported
+from .waiting import wait_all
 
 HEADER_BYTES = 16384
 _FIXED = struct.Struct("<IIQ")
 _MAGIC = 0x31504F54  # "TOP1"
 _MOST_BUFFERS = 1000
 _OUT_OF_BAND = 8192  # bytes from which a buffer travels by itself
+_NO_OBJECT = "this message is no object: was it sent by send_object?"
 _spare: list[bytearray] = []  # header buffers for the next receive
 
 
@@ -75,35 +79,91 @@ def encode(value: Any) -> tuple[bytes, list[Any]]:
     return header, [data, *buffers]
 
 
-def decode(header: bytearray, length: int, context: _core.Context, device: Any = None) -> Generator[Any, None, Any]:
-    """Yields the buffers to receive into, one after the other; returns the object once they are filled. device: where arrays
-    go that lay on devices (_devices.allocate)."""
-    if length < _FIXED.size:
-        raise ProtocolError("this message is no object: was it sent by send_object?")
-    magic, count, size = _FIXED.unpack_from(header)
-    start = _FIXED.size + 8 * count
-    if magic != _MAGIC or count > _MOST_BUFFERS or start > length or length not in (start, start + size):
-        raise ProtocolError("this message is no object: was it sent by send_object?")
-    sizes = struct.unpack_from(f"<{count}Q", header, _FIXED.size) if count else ()
-    if length == start + size:
-        data: Any = memoryview(header)[start:length]
-    else:
-        data = _core.Block(size)
-        yield data
-    buffers: list[Any] = []
-    refused: Exception | None = None
-    for each in sizes:
-        block: Any
-        try:
-            block = allocate(each, device, context) if is_device(each) else _core.Block(each)
-        except Exception as error:  # what was sent has to be taken all the same
-            refused = refused or error
-            block = _core.Block(length_of(each))
-        yield block
-        buffers.append(block)
-    if refused is not None:
-        raise refused
-    return pickle.loads(data, buffers=buffers)
+class Incoming:
+    """An object whose header has come. Its parts have to be received one after the other, all of them; then load() makes it.
+
+    Raises ProtocolError when the message of `length` bytes in `header`, which is used until load(), is no object's. device:
+    where arrays go that lay on devices (_devices.allocate).
+    """
+
+    def __init__(self, header: bytearray, length: int, context: _core.Context, device: Any = None) -> None:
+        if length < _FIXED.size:
+            raise ProtocolError(_NO_OBJECT)
+        magic, count, self._size = _FIXED.unpack_from(header)
+        start = _FIXED.size + 8 * count
+        if magic != _MAGIC or count > _MOST_BUFFERS or start > length or length not in (start, start + self._size):
+            raise ProtocolError(_NO_OBJECT)
+        self.header = header
+        self._words: tuple[int, ...] = struct.unpack_from(f"<{count}Q", header, _FIXED.size) if count else ()
+        self._data: Any = memoryview(header)[start:length] if length == start + self._size else None
+        self._context = context
+        self._device = device
+        self._buffers: list[Any] = []
+        self._refused: Exception | None = None
+
+    def parts(self) -> Iterator[tuple[Any, int]]:
+        """Each part's buffer to receive into, and its bytes."""
+        if self._data is None:
+            self._data = _core.Block(self._size)
+            yield self._data, self._size
+        for word in self._words:
+            length = length_of(word) if is_device(word) else word
+            block: Any
+            try:
+                block = allocate(word, self._device, self._context) if is_device(word) else _core.Block(word)
+            except Exception as error:  # what was sent has to be taken all the same
+                self._refused = self._refused or error
+                block = _core.Block(length)
+            yield block, length
+            self._buffers.append(block)
+
+    def load(self) -> Any:
+        """The object, once its parts are filled. Raises what unpickling raises, and why an array had no room."""
+        if self._refused is not None:
+            raise self._refused
+        return pickle.loads(self._data, buffers=self._buffers)
+
+
+SENT, RECEIVED = "sent", "received"
+_broken: weakref.WeakKeyDictionary[_core.Endpoint, set[tuple[str, int]]] = weakref.WeakKeyDictionary()
+
+
+def demand_whole(endpoint: _core.Endpoint, way: str, tag: int) -> None:
+    """Raises ProtocolError where an object of that way and tag ended in its middle: what follows belongs to it, and may look
+    like an object's beginning, which no peer has vouched for."""
+    if _broken and (way, tag) in _broken.get(endpoint, ()):
+        raise ProtocolError(
+            f"an object of tag {tag} ended in its middle when it was {way}: no more are {way} with this tag on this endpoint. "
+            "Connect anew, or use another tag"
+        )
+
+
+@contextlib.contextmanager
+def whole(endpoint: _core.Endpoint, way: str, tag: int) -> Iterator[None]:
+    """The middle of an object: what is raised in it leaves the rest of the object to be taken for the next one."""
+    try:
+        yield
+    except (PeerLost, ClosedError):  # nothing follows
+        raise
+    except BaseException:
+        _broken.setdefault(endpoint, set()).add((way, tag))
+        raise
+
+
+def demand_length(length: int, announced: int) -> None:
+    """Raises ProtocolError where a part of an object has another length than its header says."""
+    if length != announced:
+        raise ProtocolError(f"a part of an object has {length} bytes, and {announced} were announced")
+
+
+def post_object(endpoint: _core.Endpoint, header: bytes, rest: list[Any], tag: int) -> list[_core.Request]:
+    """Starts to send all messages of an object."""
+    demand_whole(endpoint, SENT, tag)
+    requests = [endpoint.isend(header, tag)]
+    if rest:
+        with whole(endpoint, SENT, tag):
+            requests += [endpoint.isend(part, tag) for part in rest]
+    return requests
 
 
 def take_header() -> bytearray:
@@ -139,33 +199,47 @@ def _demand_safe(endpoint: _core.Endpoint, timeout: float | None = None) -> None
 def send_object(endpoint: _core.Endpoint, value: Any, tag: int = 0) -> None:
     """Sends any picklable object to the peer's recv_object of the same tag. Large buffers (NumPy arrays, tensors, arrays and
     Memory on devices) are not copied; they may be changed again when this returns. The GIL is released while waiting. Raises
-    PeerLost, and Unsupported over plain tcp."""
+    PeerLost, Unsupported over plain tcp, and ProtocolError after an object of which only a part could be sent."""
     _demand_safe(endpoint)
     header, rest = encode(value)
-    if not rest:
-        endpoint.send(header, tag)
-        return
-    requests = [endpoint.isend(header, tag)]
-    requests += [endpoint.isend(part, tag) for part in rest]
-    for request in requests:
-        request.wait()
+    wait_all(post_object(endpoint, header, rest, tag))
 
 
 def recv_object(endpoint: _core.Endpoint, tag: int = 0, *, timeout: float | None = None, device: Any = None) -> Any:
     """Receives an object from this endpoint's peer; shapes and types travel, this side allocates. timeout: seconds until it
     begins to arrive. device: where arrays go that lay on devices: None (the same number here), a number, "cuda:1", "cpu", or a
     function from the sender's number to one of these. Raises TimedOut, PeerLost, ProtocolError, Unsupported over
-    plain tcp, and what unpickling raises."""
+    plain tcp, and what unpickling raises. One that ends in its middle (Ctrl-C, a handler that raises) is the last of its
+    tag: the next ones raise ProtocolError."""
     _demand_safe(endpoint, timeout)
+    demand_whole(endpoint, RECEIVED, tag)
     header = take_header()
-    length = endpoint.recv(header, tag, timeout=timeout).length
-    parts = decode(header, length, endpoint.worker.context, device)
+    incoming = Incoming(header, _recv_header(endpoint, header, tag, timeout), endpoint.worker.context, device)
+    with whole(endpoint, RECEIVED, tag):
+        for part, length in incoming.parts():
+            demand_length(endpoint.recv(part, tag).length, length)
+    value = incoming.load()
+    give_header(header)
+    return value
+
+
+def _recv_header(endpoint: _core.Endpoint, header: bytearray, tag: int, timeout: float | None) -> int:
+    """The header's length. Where its receive ends early it has not come, or is the last."""
+    request = endpoint.irecv(header, tag)
     try:
-        while True:
-            endpoint.recv(next(parts), tag)
-    except StopIteration as end:
-        give_header(header)
-        return end.value
+        return _length(request.wait(timeout))
+    except BaseException as error:
+        if request.ended or request.worker.closed or request.cancel():
+            raise
+        with whole(endpoint, RECEIVED, tag):
+            if isinstance(error, TimedOut):  # it has begun to arrive
+                return _length(request.wait())
+            raise
+
+
+def _length(info: Any) -> int:
+    """What a receive has learned, of that."""
+    return int(info.length)
 
 
 _core.Endpoint.send_object = send_object  # type: ignore[assignment]

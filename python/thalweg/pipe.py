@@ -32,7 +32,7 @@ from typing import Any
 
 from . import _core
 from .errors import ClosedError, PeerLost, TimedOut, Truncated
-from .objects import HEADER_BYTES, decode, encode
+from .objects import HEADER_BYTES, RECEIVED, Incoming, demand_length, demand_whole, encode, post_object, whole
 
 _OUTBOX_BYTES = 1 << 16
 _HERE_BYTES = 1 << 28  # sent and not yet taken, between ends of one process
@@ -206,8 +206,7 @@ class PipeEnd:
             if not rest:
                 endpoint.send(header, tag)
                 return
-            requests = [endpoint.isend(header, tag), *(endpoint.isend(part, tag) for part in rest)]
-            for request in requests:
+            for request in post_object(endpoint, header, rest, tag):
                 request.wait()
         except (PeerLost, ClosedError) as error:
             raise BrokenPipeError(str(error)) from error
@@ -261,23 +260,23 @@ class PipeEnd:
         if self._ended:
             raise EOFError
         tag = _DATA + 1 - self._role
-        header = self._header
         try:
-            if self._posted is not None:
-                length = self._posted.wait().length
-                self._posted = None
-            else:
-                length = endpoint.recv(header, tag).length
+            demand_whole(endpoint, RECEIVED, tag)
+            posted = self._posted or self._post()
+            assert posted is not None
+            try:
+                length = posted.wait().length
+            finally:
+                if posted.ended:  # one that is interrupted stays posted
+                    self._posted = None
             if length == 0:
                 self._ended = True
                 raise EOFError
-            parts = decode(header, length, endpoint.worker.context, device)
-            while True:
-                try:
-                    part = next(parts)
-                except StopIteration as end:
-                    return end.value
-                endpoint.recv(part, tag)
+            incoming = Incoming(self._header, length, endpoint.worker.context, device)
+            with whole(endpoint, RECEIVED, tag):
+                for part, size in incoming.parts():
+                    demand_length(endpoint.recv(part, tag).length, size)
+            return incoming.load()
         except (PeerLost, ClosedError) as error:
             self._posted = None
             self._ended = True

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import thalweg as tw
 from peers import spawn
-from thalweg import aio
+from thalweg import aio, objects
 
 MODES = pytest.mark.parametrize("polling", [False, True], ids=["sleeping", "polling"])
 SECONDS = 30
@@ -429,6 +429,76 @@ async def test_an_unpack_that_closes_the_worker_ends_what_is_awaited(context, po
     with contextlib.suppress(tw.ClosedError):
         await tasks[0]
     assert worker.core.closed and sends
+
+
+@MODES
+@run
+async def test_an_object_that_has_begun_is_the_next_receivers(context, polling):
+    """Its parts are never taken for an object."""
+    value, after = np.frombuffer(os.urandom(100_000), np.uint8), {"after": np.arange(5000)}
+    async with aio.Worker(context, polling=polling) as worker:
+        me = await worker.connect(worker.address)
+        header, rest = objects.encode(value)
+        for turn in range(4):
+            if turn == 3:  # it has not begun
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(me.recv_object(4), 0.05)
+            sent = [me.core.isend(header, 4)]
+            if turn < 3:
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(me.recv_object(4), 0.05)
+            if turn == 1:  # the next one, too
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(me.recv_object(4), 0.05)
+            sent += [me.core.isend(part, 4) for part in rest]
+            if turn == 2:  # it has come meanwhile
+                await asyncio.sleep(0.05)
+            sending = asyncio.ensure_future(me.send_object(after, 4))
+            np.testing.assert_array_equal(await me.recv_object(4), value)
+            np.testing.assert_equal(await me.recv_object(4), after)
+            await sending
+            tw.wait_all(sent)
+
+
+@MODES
+@run
+async def test_an_object_whose_sender_is_cancelled_is_sent(context, polling):
+    values = [np.frombuffer(os.urandom(2_000_000), np.uint8) for _ in range(3)]
+    async with aio.Worker(context, polling=polling) as worker:
+        me = await worker.connect(worker.address)
+        for value in values:
+            sending = asyncio.ensure_future(me.send_object([value, value[::-1].copy()], 4))
+            await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.wait([sending])
+            del sending
+        for value in values:
+            np.testing.assert_equal(await me.recv_object(4), [value, value[::-1]])
+
+
+@MODES
+@run
+async def test_an_object_with_a_short_part_is_the_last_of_its_tag(context, polling):
+    async with aio.Worker(context, polling=polling) as worker:
+        me = await worker.connect(worker.address)
+        header, (part,) = objects.encode(np.zeros(20_000, np.uint8))
+        for tag, early in ((1, True), (2, False)):
+            sent = [me.core.isend(header, tag)]
+            if early:
+                sent.append(me.core.isend(bytes(part)[1:], tag))
+            receiving = asyncio.ensure_future(me.recv_object(tag))
+            await asyncio.sleep(0.02)
+            if not early:
+                sent.append(me.core.isend(bytes(part)[1:], tag))
+            with pytest.raises(tw.ProtocolError, match="announced"):
+                await receiving
+            sent.append(me.core.isend(objects.encode("data")[0], tag))
+            with pytest.raises(tw.ProtocolError, match="middle"):
+                await me.recv_object(tag)
+            assert (await me.recv(bytearray(100), tag)).length > 0
+            tw.wait_all(sent)
+
+
 @MODES
 @pytest.mark.parametrize("what", ["receive", "signal"])
 @run

@@ -2,6 +2,7 @@
 """Objects and pipes: shapes and types travel, the receiver allocates, and the end of a peer is the end of its pipe."""
 
 import asyncio
+import contextlib
 import multiprocessing.connection
 import os
 import signal
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import thalweg as tw
 import thalweg.aio
+import thalweg.objects
 from hypothesis import given
 from hypothesis import strategies as st
 from peers import connected, spawn
@@ -88,6 +90,67 @@ def test_something_else_is_no_object(me):
         with pytest.raises(tw.ProtocolError):
             me.recv_object(1)
         request.wait()
+
+
+def messages_of(value):
+    """An object's header, and the parts behind it: as they are sent."""
+    header, rest = thalweg.objects.encode(value)
+    assert rest
+    return header, [bytes(part) for part in rest]
+
+
+ARRAY = np.frombuffer(os.urandom(50_000), np.uint8)
+
+
+def test_an_object_with_a_part_of_another_length_is_the_last_of_its_tag(me):
+    header, (part,) = messages_of(ARRAY)
+    inner = thalweg.objects.encode("what a stranger gave the peer to send as data")[0]
+    for tag, wrong in ((1, part[:-1]), (2, inner), (3, part + b"x")):
+        sent = [me.isend(message, tag) for message in (header, wrong, inner)]
+        with pytest.raises(tw.Truncated if tag == 3 else tw.ProtocolError):
+            me.recv_object(tag)
+        for _ in range(2):
+            with pytest.raises(tw.ProtocolError, match="middle"):
+                me.recv_object(tag, timeout=1)
+        assert me.recv(bytearray(1000), tag).length == len(inner)  # nobody has taken it
+        with contextlib.suppress(tw.Truncated):
+            tw.wait_all(sent)
+    done = me.isend(thalweg.objects.encode("fine")[0], 4)
+    assert me.recv_object(4) == "fine"
+    done.wait()
+
+
+def test_an_object_whose_receiver_is_interrupted_is_the_last_of_its_tag(worker, me):
+    def handler(message):
+        raise LookupError("of the handler")
+
+    worker.am_register(5, handler)
+    header, (part,) = messages_of(ARRAY)
+    sent = [me.isend(header, 1), me.iam_send(5)]
+    with pytest.raises(LookupError):
+        me.recv_object(1)
+    sent.append(me.isend(part, 1))
+    with pytest.raises(tw.ProtocolError, match="middle"):
+        me.recv_object(1)
+    assert me.recv(bytearray(len(part)), 1).length == len(part)
+    tw.wait_all(sent)
+
+
+def test_an_object_that_has_not_begun_may_time_out(me):
+    with pytest.raises(tw.TimedOut):
+        me.recv_object(1, timeout=0.02)
+    sent = [me.isend(message, 1) for message in (lambda header, parts: (header, *parts))(*messages_of(ARRAY))]
+    np.testing.assert_array_equal(me.recv_object(1, timeout=20), ARRAY)
+    tw.wait_all(sent)
+
+
+def test_an_object_that_cannot_be_sent_to_its_end_is_the_last_of_its_tag(me):
+    header, _ = messages_of(ARRAY)
+    with pytest.raises((tw.InvalidError, TypeError)):
+        thalweg.objects.post_object(me, header, [object()], 1)
+    with pytest.raises(tw.ProtocolError, match="middle"):
+        me.send_object("next", 1)
+    assert me.recv(bytearray(20_000), 1).length == len(header)
 
 
 json_like = st.recursive(
