@@ -4,6 +4,8 @@
 #include "plan.hpp"
 #include "reduce.hpp"
 
+#include <algorithm>
+
 namespace thalweg::python {
 namespace {
 
@@ -121,11 +123,12 @@ void graph_launch(Graph& self, nb::handle_t<Queue> object) {
   check(status);
 }
 
-/// One operation on a queue: what it prepares at its first call may wait for the peer, so without the GIL.
+/// One operation on a queue: what it prepares at its first call may wait for the peer, and also one that has no peer waits while
+/// another thread's is prepared, which asks for the GIL meanwhile. So without it.
 template <class Post>
-void run_on(Queue& queue, Endpoint& endpoint, Post post) {
+void run_on(Queue& queue, const std::vector<Worker*>& workers, Post post) {
   const Using user(queue.users);
-  check(without_gil({endpoint.worker}, post));
+  check(without_gil(workers, post));
 }
 
 /// The buffer of an operation, as the queue knows it: the same memory and shape has one layout, by which the library finds what it
@@ -148,7 +151,7 @@ void message_on(nb::handle_t<Queue> on, nb::handle_t<Endpoint> peer, nb::handle 
   void* const address =
       keep_buffer(queue, step, buffer, layout, sends ? BufferView::Use::source : BufferView::Use::destination);
   queue.keep(nb::borrow(peer));
-  run_on(queue, endpoint, [&] {
+  run_on(queue, {endpoint.worker}, [&] {
     return sends ? tw_send_on(handle, to, address, step.length, channel, &step.options)
                  : tw_recv_on(handle, to, address, step.length, channel, &step.options);
   });
@@ -167,7 +170,7 @@ void transfer_on(Queue& queue, nb::handle buffer, nb::handle_t<RemoteMemory> rem
   step.take_signal(signal, value);
   queue.keep(nb::borrow(remote_object));
   if (!signal.is_none()) queue.keep(nb::borrow(signal));
-  run_on(queue, *remote.endpoint, [&] {
+  run_on(queue, {remote.endpoint->worker}, [&] {
     return puts ? tw_put_on(handle, to, address, step.length, target, offset, &step.options)
                 : tw_get_on(handle, to, address, step.length, target, offset, &step.options);
   });
@@ -189,16 +192,18 @@ void signal_on(nb::handle_t<Queue> on, nb::handle_t<RemoteSignal> signal, uint64
   tw_queue* const handle = queue.get();
   tw_remote_signal* const target = remote.get();
   queue.keep(nb::borrow(signal));
-  run_on(queue, *remote.endpoint, [&] { return tw_signal_on(handle, target, value, nullptr); });
+  run_on(queue, {remote.endpoint->worker}, [&] { return tw_signal_on(handle, target, value, nullptr); });
 }
 
 void wait_on(nb::handle_t<Queue> on, nb::handle_t<Signal> signal, uint64_t value, const std::string& compare) {
   Queue& queue = *nb::inst_ptr<Queue>(on);
-  tw_signal* const waited = nb::inst_ptr<Signal>(signal)->get();
+  Signal& word = *nb::inst_ptr<Signal>(signal);
+  tw_signal* const waited = word.get();
   tw_queue* const handle = queue.get();
   const uint32_t comparison = compare_of(compare);
   queue.keep(nb::borrow(signal));
-  check(tw_wait_on(handle, waited, value, comparison, nullptr));
+  const Using waits(word.waits);
+  run_on(queue, {}, [=] { return tw_wait_on(handle, waited, value, comparison, nullptr); });
 }
 
 void copy_on(nb::handle_t<Queue> on, nb::handle to, nb::handle source) {
@@ -209,7 +214,7 @@ void copy_on(nb::handle_t<Queue> on, nb::handle to, nb::handle source) {
   void* const address = keep_buffer(queue, target, to, nb::none(), BufferView::Use::destination);
   if (from.length != target.length) raise(TW_ERR_INVALID, "both sides of a copy have the same number of bytes");
   from.options.remote_layout = target.options.layout;
-  check(tw_copy_on(handle, address, source_address, from.length, &from.options));
+  run_on(queue, {}, [&] { return tw_copy_on(handle, address, source_address, from.length, &from.options); });
 }
 
 void reduce_on(nb::handle_t<Queue> on, nb::handle to, nb::handle sources, const std::string& op, nb::handle dtype) {
@@ -218,9 +223,16 @@ void reduce_on(nb::handle_t<Queue> on, nb::handle to, nb::handle sources, const 
   ReduceArguments reduction(to, sources, op, dtype);
   void* const address = reduction.to();
   for (auto& view : reduction.views) queue.keep(std::move(view));
-  for (nb::object& remote : reduction.remotes) queue.keep(std::move(remote));
-  check(tw_reduce_on(handle, address, reduction.sources.data(), reduction.sources.size(), reduction.count, reduction.type,
-                     reduction.op, nullptr));
+  std::vector<Worker*> workers;
+  for (nb::object& remote : reduction.remotes) {
+    Worker* const worker = nb::inst_ptr<RemoteMemory>(remote)->endpoint->worker;
+    if (std::find(workers.begin(), workers.end(), worker) == workers.end()) workers.push_back(worker);
+    queue.keep(std::move(remote));
+  }
+  run_on(queue, workers, [&] {
+    return tw_reduce_on(handle, address, reduction.sources.data(), reduction.sources.size(), reduction.count, reduction.type,
+                        reduction.op, nullptr);
+  });
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include "plans/queue.hpp"
 
 #include <atomic>
+#include <chrono>
 
+#include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "core/hello.hpp"
 
@@ -204,6 +206,31 @@ void add_layout(const tw_layout* layout, std::string* key) {
 
 }  // namespace
 
+Status tw_queue::Keeping::take() {
+  const std::thread::id me = std::this_thread::get_id();
+  if (queue_.keeper_.load(std::memory_order_relaxed) == me) {
+    return fail(
+        TW_ERR_BUSY,
+        "this queue prepares an operation in this thread, and called this one meanwhile: call it when that has returned");
+  }
+  if (!may_be_interrupted()) {
+    queue_.keeping_.lock();
+  } else {
+    while (!queue_.keeping_.try_lock()) {
+      if (Status s = interrupted(); is_error(s)) return s;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  queue_.keeper_.store(me, std::memory_order_relaxed);
+  return TW_OK;
+}
+
+tw_queue::Keeping::~Keeping() {
+  if (is_error(status_)) return;
+  queue_.keeper_.store({}, std::memory_order_relaxed);
+  queue_.keeping_.unlock();
+}
+
 /// Operations are alike where their plan may run for both. Handles are named by what is not given again.
 Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** out) {
   uint64_t endpoint = 0;
@@ -229,7 +256,8 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
   key.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
   const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;
   const uint64_t value = values ? step.op.signal_value : options.signal_value;
-  const std::lock_guard lock(keeping_);
+  const Keeping keeping(*this);
+  if (is_error(keeping.status())) return keeping.status();
   if (const auto found = kept_.find(key); found != kept_.end()) {
     *out = found->second;
     found->second->set_value(0, value);
@@ -240,7 +268,8 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** o
 }
 
 Status tw_queue::kept(const std::string& key, const Fill& fill, tw_plan** out) {
-  const std::lock_guard lock(keeping_);
+  const Keeping keeping(*this);
+  if (is_error(keeping.status())) return keeping.status();
   const auto found = kept_.find(key);
   if (found == kept_.end()) return keep(key, fill, out);
   *out = found->second;

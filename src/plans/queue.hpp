@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // tw_queue: a device's stream, or a thread of the host's, with what was triggered on it.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "plans/plan.hpp"
 
@@ -50,7 +52,23 @@ struct tw_queue {
   Status refuse_in_capture(const char* what);
   void drop_ended();
   void discard_capture();
-  std::mutex keeping_;  // a first operation is prepared under it: nothing else may wait for that
+  /// Holds keeping_. A first operation is prepared under it, which takes as long as its peer takes: who waits for it can be
+  /// interrupted. TW_ERR_BUSY: this thread has it, as an interpreter may run anything while an operation is prepared.
+  class Keeping {
+   public:
+    explicit Keeping(tw_queue& queue) : queue_(queue), status_(take()) {}
+    Keeping(const Keeping&) = delete;
+    Keeping& operator=(const Keeping&) = delete;
+    ~Keeping();
+    Status status() const { return status_; }
+
+   private:
+    Status take();
+    tw_queue& queue_;
+    const Status status_;
+  };
+  std::mutex keeping_;
+  std::atomic<std::thread::id> keeper_{};  // who holds it
   std::map<std::string, tw_plan*> kept_;
   std::mutex mutex_;
   std::set<tw_plan*> noted_;

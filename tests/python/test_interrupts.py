@@ -86,6 +86,25 @@ def test_queues(context, worker, me):
         tw.bind_recv(me, [bytearray(8)], 97, timeout=SECONDS)
 
 
+def test_a_queue_that_prepares_an_operation_is_busy_for_its_own_thread(context, worker, me):
+    answers = []
+
+    def handler(message):
+        with pytest.raises(tw.BusyError) as refused:
+            tw.copy_on(queue, bytearray(8), bytearray(8))
+        answers.append(refused.value)
+
+    worker.am_register(9, handler)
+    with tw.Queue(context) as queue:
+        sent = me.iam_send(9)
+        with ctrl_c():
+            tw.recv_on(queue, me, bytearray(8), 96)
+        assert len(answers) == 1
+        tw.copy_on(queue, bytearray(8), bytearray(8))
+        queue.synchronize()
+        sent.wait()
+
+
 @pytest.mark.parametrize("call", ["request", "recv", "signal", "worker", "accept", "wait_any"])
 def test_waits_of_a_worker(worker, me, call):
     word = tw.Signal(worker)

@@ -366,3 +366,32 @@ def test_a_daemon_thread_that_waits_lets_the_interpreter_end(wait):
             [sys.executable, "-c", DAEMON, wait, str(turn * 0.01)], capture_output=True, text=True, timeout=60, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+DEADLOCK = """
+import os, secrets, sys, threading, time
+import thalweg as tw
+
+context = tw.Context(job_key=secrets.token_bytes(32))
+worker = tw.Worker(context)
+me = worker.connect(worker.address)
+word = tw.Signal(worker)
+queue = tw.Queue(context)
+call = {
+    "wait_on": lambda: tw.wait_on(queue, word, 1),
+    "copy_on": lambda: tw.copy_on(queue, bytearray(8), bytearray(8)),
+    "reduce_on": lambda: tw.reduce_on(queue, bytearray(8), [bytearray(8)], dtype="int64"),
+}[sys.argv[1]]
+threading.Thread(target=lambda: tw.recv_on(queue, me, bytearray(8), 5), daemon=True).start()
+time.sleep(0.3)  # it waits for its peer
+threading.Thread(target=call, daemon=True).start()
+for _ in range(10):
+    time.sleep(0.05)
+os._exit(7)
+"""
+
+
+@pytest.mark.parametrize("call", ["wait_on", "copy_on", "reduce_on"])
+def test_a_queue_that_prepares_an_operation_does_not_stop_the_interpreter(call):
+    done = subprocess.run([sys.executable, "-c", DEADLOCK, call], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (7, "")
