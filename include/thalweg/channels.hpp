@@ -10,6 +10,7 @@
 #include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
@@ -47,7 +48,7 @@ class [[nodiscard]] BoundEnd {
   static tw_channel_options options(const char* place, std::chrono::nanoseconds timeout) {
     tw_channel_options made = TW_CHANNEL_OPTIONS_INIT;
     made.place = place;
-    made.timeout_ns = nanoseconds(timeout);
+    made.timeout_ns = std::max<uint64_t>(1, nanoseconds(timeout));  // 0 is the default
     return made;
   }
   void hold(tw_channel_end* made) { handle_ = Handle<tw_channel_end, tw_channel_end_release>(made); }

@@ -83,8 +83,10 @@ std::string bytes_of(F ask) {
   return bytes;
 }
 
+/// A time that is over already is none, and not the number without a sign that means for ever.
 inline uint64_t nanoseconds(std::optional<std::chrono::nanoseconds> time) {
-  return time ? static_cast<uint64_t>(time->count()) : TW_FOREVER;
+  if (!time) return TW_FOREVER;
+  return time->count() > 0 ? static_cast<uint64_t>(time->count()) : 0;
 }
 
 }  // namespace detail

@@ -147,6 +147,20 @@ TEST_F(Api, SpansAndRequests) {
   EXPECT_EQ(endpoint.close(), TW_OK);
 }
 
+/// A deadline that has passed gives a negative duration, which is none, and not the number that means for ever.
+TEST_F(Api, ATimeThatIsOverIsNotForEver) {
+  using namespace std::chrono_literals;
+  thalweg::Endpoint endpoint = worker.connect(worker.address());
+  endpoint.wait(10s);
+  char to[8];
+  thalweg::Request request;
+  ASSERT_EQ(worker.recv(thalweg::Bytes(to, sizeof to), 5, request), TW_IN_PROGRESS);
+  EXPECT_EQ(request.wait(-1ms), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(request.wait(0ms), TW_ERR_TIMED_OUT);
+  const thalweg::Signal signal = worker.signal();
+  EXPECT_EQ(signal.wait(1, TW_COMPARE_GE, -5s), TW_ERR_TIMED_OUT);
+}
+
 TEST_F(Api, KeysAndBounds) {
   auto endpoint = worker.connect(worker.address());
   thalweg::Memory memory = context.allocate(4096);
