@@ -19,6 +19,7 @@ namespace thalweg {
 namespace detail {
 /// With a layout the buffer is what it lies in.
 inline size_t length_of(size_t bytes, const tw_op_options* options) { return options->layout != nullptr ? 0 : bytes; }
+inline size_t moved_bytes(size_t bytes, const tw_layout* layout) { return layout != nullptr ? tw_layout_bytes(layout) : bytes; }
 }  // namespace detail
 
 /// Captured work, to be launched any number of times.
@@ -89,7 +90,9 @@ class [[nodiscard]] Queue {
   [[nodiscard]] tw_status wait(const Signal& signal, uint64_t value, uint32_t compare = TW_COMPARE_GE) const noexcept {
     return tw_wait_on(get(), signal.get(), value, compare, nullptr);
   }
+  /// TW_ERR_INVALID: they are not of the same size.
   [[nodiscard]] tw_status copy(Bytes to, ConstBytes from) const noexcept {
+    if (to.size() != from.size()) return TW_ERR_INVALID;
     return tw_copy_on(get(), to.data(), from.data(), from.size(), nullptr);
   }
   [[nodiscard]] tw_status reduce(void* to, const std::vector<tw_source>& sources, size_t count, uint32_t type,
@@ -221,8 +224,11 @@ class [[nodiscard]] Plan {
     const tw_op_options* const step = options;
     return added(tw_plan_wait(get(), signal.get(), value, compare, step, &last_));
   }
+  /// Both sides, or what their layouts name of them, have the same number of bytes.
   Plan& copy(Bytes to, ConstBytes from, const OpOptions& options = {}) {
     const tw_op_options* const step = options;
+    if (detail::moved_bytes(to.size(), step->remote_layout) != detail::moved_bytes(from.size(), step->layout))
+      throw Error(TW_ERR_INVALID, "both sides of a copy have the same number of bytes");
     return added(tw_plan_copy(get(), to.data(), from.data(), detail::length_of(from.size(), step), step, &last_));
   }
   /// to[i] = sources[0][i] op sources[1][i] ...: buffers of this process, of `count` elements. op: TW_REDUCE_*. T: float, double or an

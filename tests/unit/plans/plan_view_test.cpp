@@ -85,6 +85,27 @@ TEST(PlanView, SaysThatItIsBusyInsteadOfEnding) {
   EXPECT_EQ(plan.destroy(), TW_OK);
 }
 
+TEST(PlanView, BothSidesOfACopyAreOfOneSize) {
+  Context context(test_options());
+  const Queue queue(context);
+  Grid from = empty_grid(), to(from.size() - 1, 1), whole(from.size(), 1);
+  const Grid before = to;
+  EXPECT_EQ(queue.copy(to, from), TW_ERR_INVALID);
+  Plan plan(context);
+  EXPECT_THROW(plan.copy(to, from), Error);
+  EXPECT_THROW(plan.copy(to, from, OpOptions().layout(column(3))), Error);
+  EXPECT_TRUE(to == before);
+  fill(from);
+  ASSERT_EQ(queue.copy(whole, from), TW_OK) << tw_last_error();
+  ASSERT_EQ(queue.synchronize(), TW_OK) << tw_last_error();
+  EXPECT_TRUE(whole == from);
+  Grid face(kRows, 1);
+  plan.copy(face, from, OpOptions().layout(column(3)));
+  plan.prepare();
+  check(plan.run(std::chrono::seconds(20)));
+  for (uint64_t row = 0; row < kRows; ++row) EXPECT_EQ(face[row], from[row * kColumns + 3]);
+}
+
 TEST(PlanView, AGraphAndNewAddresses) {
   run_ranks(2, [](Rank& rank) {
     const uint32_t other = 1 - rank.number;
