@@ -70,6 +70,7 @@ void endpoint_close(Endpoint& self, bool force) {
   if (self.handle == nullptr || self.worker->handle == nullptr) return;
   if (self.worker->generation != fork_generation()) return;
   self.worker->enter();
+  if (self.closed()) return;  // it has ended by itself
   self.worker->disarm();
   tw_endpoint* handle = std::exchange(self.handle, nullptr);
   tw_endpoint_set_user(handle, nullptr);
@@ -195,19 +196,21 @@ nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
     held = held || owned;
     return known;
   }
+  if (tw_endpoint_state(endpoint) == TW_ERR_HANDLE) return nb::none();
   nb::object object = nb::inst_alloc_zero(nb::type<Endpoint>());
   Endpoint& made = *nb::inst_ptr<Endpoint>(object);
   made.worker_object = nb::borrow(worker);
   made.worker = nb::inst_ptr<Worker>(worker);
   made.handle = endpoint;
   made.owned = owned;
+  made.object = object.ptr();
   tw_endpoint_set_user(endpoint, object.ptr());
   return object;
 }
 
 void Endpoint::drop() noexcept {
   tw_endpoint* ended = std::exchange(handle, nullptr);
-  if (ended == nullptr || worker == nullptr || !worker->alive()) return;
+  if (ended == nullptr || worker == nullptr || !worker->alive() || tw_endpoint_user(ended) != object) return;
   tw_endpoint_set_user(ended, nullptr);
   if (!owned) return;
   worker->disarm();
@@ -221,6 +224,8 @@ tw_endpoint* Endpoint::get() const {
   if (handle == nullptr) [[unlikely]]
     raise(TW_ERR_CLOSED, "the endpoint is closed");
   worker->enter();
+  if (!named()) [[unlikely]]
+    raise(TW_ERR_CLOSED, "the endpoint has ended, as its peer had");
   return handle;
 }
 
@@ -250,7 +255,7 @@ void bind_endpoint(nb::module_& m) {
           "False over\n"
           "plain tcp, and while connecting.")
       .def_prop_ro(
-          "state", [](Endpoint& e) { return tw_status_name(e.handle == nullptr ? TW_ERR_CLOSED : tw_endpoint_state(e.get())); },
+          "state", [](Endpoint& e) { return tw_status_name(e.ended() ? TW_ERR_CLOSED : tw_endpoint_state(e.get())); },
           "\"ok\", \"in_progress\" while connecting, or the name of the error that ended it.")
       .def_prop_ro("data", &endpoint_data, "Private bytes that came with accept or reject.")
       .def("wait", &endpoint_wait, arg("timeout") = nb::none(),
@@ -260,7 +265,7 @@ void bind_endpoint(nb::module_& m) {
           "Ends the connection. Graceful: flushes, tells the peer, waits with the GIL released. force: does not wait, what is\n"
           "pending ends with ClosedError.")
       .def("iclose", &endpoint_iclose, nb::kw_only(), arg("force") = false, "As close, but returns a Request.")
-      .def_prop_ro("closed", [](const Endpoint& e) { return e.handle == nullptr || e.worker->handle == nullptr; })
+      .def_prop_ro("closed", [](const Endpoint& e) { return e.closed(); })
       .def("explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
            "The table of protocols for a verb (send, am, bytes, put, get, atomic, signal, put_blocks, get_blocks) of length "
            "bytes:\n"

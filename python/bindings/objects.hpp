@@ -160,14 +160,20 @@ struct Endpoint {
   nb::object worker_object;
   Worker* worker = nullptr;
   tw_endpoint* handle = nullptr;
-  bool owned = false;  ///< made by this program's connect or accept; else met as the sender of a message
+  PyObject* object = nullptr;  ///< of this one: the endpoint's user
+  bool owned = false;          ///< made by this program's connect or accept; else met as the sender of a message
 
   ~Endpoint() { drop(); }
   void drop() noexcept;      ///< graceful close without waiting
   tw_endpoint* get() const;  ///< raises when closed
+  /// Is the handle still this endpoint's? The library ends one that no program holds some time after its peer, and gives the place
+  /// to another one.
+  bool named() const { return tw_endpoint_user(handle) == object; }
+  bool ended() const { return handle == nullptr || (worker->alive() && !named()); }
+  bool closed() const { return worker->handle == nullptr || ended(); }
 };
 
-/// The Python object of an endpoint: the one there is, else a new one (owned: it ends the connection with itself).
+/// The Python object of an endpoint: the one there is, else a new one (owned: it ends the connection with itself). None: it has ended.
 nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned);
 
 struct Listener {

@@ -124,7 +124,10 @@ bool Operation::take_outcome() {
   if (told != nullptr) polled = std::unique_lock(*told);
   const tw_status ended = tw_request_test(request);
   if (told != nullptr && ended == TW_ERR_HANDLE && worker->alive()) return false;
-  if (result == Result::received) (void)tw_request_info(request, &info);
+  if (result == Result::received) {
+    (void)tw_request_info(request, &info);
+    find_sender();
+  }
   if (ended < 0) message = tw_request_message(request);
   if (ended < 0 && message.empty()) message = tw_status_name(ended);
   (void)tw_request_release(request);  // refused where it is told: its entry releases it
@@ -133,8 +136,21 @@ bool Operation::take_outcome() {
   return true;
 }
 
+/// Not where nobody asks for it any more.
+void Operation::find_sender() noexcept {
+  if (endpoint.is_valid() || info.endpoint == nullptr || !worker_object.is_valid() || !worker->alive()) return;
+  try {
+    sender = wrap_endpoint(worker_object, info.endpoint, false);
+  } catch (...) {  // no memory
+    PyErr_Clear();
+  }
+}
+
 void Operation::ended_as(const tw_completion& entry, const std::string& text) {
-  if (result == Result::received) info = entry.info;
+  if (result == Result::received) {
+    info = entry.info;
+    find_sender();
+  }
   if (entry.status < 0) message = text;
   request = TW_REQUEST_NONE;
   outcome = entry.status;
@@ -163,7 +179,8 @@ nb::object Operation::value() {
   }
   nb::object from = endpoint;
   if (!from.is_valid()) {
-    from = info.endpoint != nullptr ? wrap_endpoint(worker_object, info.endpoint, false) : nb::none();
+    const bool known = sender.is_valid() && !sender.is_none() && !nb::inst_ptr<Endpoint>(sender)->closed();
+    from = known ? sender : nb::none();
   }
   return nb::cast(RecvInfo{std::move(from), info.tag, info.immediate, info.length}, nb::rv_policy::move);
 }

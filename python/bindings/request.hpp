@@ -46,6 +46,7 @@ struct Operation {
   BufferView buffer;
   nb::object kept;                   ///< endpoint, remote memory, layouts: whatever else the library uses
   nb::object endpoint;               ///< of a receive from one endpoint: saves the look-up
+  nb::object sender;                 ///< what info.endpoint was when the outcome was taken; later it may be another one
   std::unique_ptr<uint64_t> number;  ///< where a fetched value lands
   tw_recv_info info{};
   std::string message;
@@ -76,6 +77,7 @@ struct Operation {
   void finish();
   /// The same of the request alone. False: a thread that polls the completion queue has it, and brings it in a moment.
   bool take_outcome();
+  void find_sender() noexcept;
   /// It has ended so; what came with it is unpacked.
   void end(tw_status how) noexcept {
     if (unpacking != nullptr) [[unlikely]]

@@ -46,6 +46,7 @@ tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   endpoint->peer.emplace();
   endpoint->peer->endpoint = endpoint;
   endpoint->references = 1;
+  endpoint->user = nullptr;  // who held its place's last one may have set it since that ended
   endpoint->on_lost = options.on_lost;
   endpoint->on_lost_arg = options.arg;
   if (options.private_length != 0) {

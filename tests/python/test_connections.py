@@ -266,3 +266,39 @@ def test_a_connection_request_that_is_dropped_is_rejected(worker, other):
         assert client.state == "in_progress"
         requests.clear()
         drive(worker, other, until=lambda: client.state == "rejected")
+def test_a_sender_that_has_gone_is_none_whoever_has_its_place(worker, other):
+    theirs = other.connect(worker.address, wait=False)
+    requests = [worker.irecv(bytearray(8), 1) for _ in range(2)]
+    for _ in requests:
+        theirs.isend(b"12345678", 1)
+    drive(worker, other, until=lambda: all([request.done() for request in requests]))
+    sender = requests[0].wait().endpoint
+    assert sender.state == "ok"
+    sender.close(force=True)
+    with worker.listen("127.0.0.1:0") as listener:
+        for _ in range(70):
+            worker.connect(f"127.0.0.1:{listener.port}", wait=False).close(force=True)
+        there = [worker.connect(f"127.0.0.1:{listener.port}", wait=False) for _ in range(10)]
+        assert requests[1].wait().endpoint is None
+        assert all(endpoint.state == "in_progress" for endpoint in there)
+
+
+def test_an_endpoint_that_ended_with_its_peer_is_closed_whoever_has_its_place(context, worker):
+    met = []
+    for turn in range(340):  # the worker keeps 256 that were lost, and 64 places that are free
+        with tw.Worker(context) as other:
+            theirs = other.connect(worker.address, wait=False)
+            theirs.isend(b"here", 1)
+            request = worker.irecv(bytearray(4), 1)
+            drive(worker, other, until=request.done)
+            if turn < 3:
+                met.append(request.wait().endpoint)
+                assert met[-1].state == "ok" and not met[-1].closed
+            theirs.close(force=True)
+    for _ in range(1000):
+        worker.progress()
+    for endpoint in met:
+        assert endpoint.closed and endpoint.state == "closed"
+        with pytest.raises(tw.ClosedError):
+            endpoint.isend(b"for whom?", 1)
+        endpoint.close()
