@@ -72,11 +72,30 @@ nb::object array_of(const void* memory, size_t bytes, bool writable, nb::handle 
   return nb::module_::import_("numpy").attr("frombuffer")(view, nb::arg("dtype") = dtype);
 }
 
+/// This thread is in the middle of the worker's progress, and runs Python there: nobody ends the worker meanwhile, nor enters it.
+class Inside {
+ public:
+  explicit Inside(Worker& worker) : worker_(worker), before_(std::exchange(worker.inside, std::this_thread::get_id())) {
+    ++worker_.waiters;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  ~Inside() {
+    --worker_.waiters;  // what was handed over is for whoever leaves the progress
+    worker_.inside = before_;
+  }
+
+ private:
+  Worker& worker_;
+  const std::thread::id before_;
+};
+
 /// inout = function(inout, from), by arrays of NumPy's; what it raises is raised at the end.
 void combine(const void* from, void* inout, size_t count, void* arg) {
   auto& parts = *static_cast<CollectiveParts*>(arg);
   const Acquired interpreter;
   if (parts.raised.is_valid()) return;
+  const Inside inside(*parts.worker);
   const nb::error_scope pending;
   try {
     const size_t bytes = count * nb::cast<size_t>(parts.dtype.attr("itemsize"));
@@ -198,6 +217,7 @@ void CollectiveCall::take_function(PyObject* function) {
   op_ = TW_REDUCE_USER;
   CollectiveParts& parts = *operation_.collective;
   parts.function = nb::borrow(function);
+  parts.worker = group_->worker;
   parts.dtype = numpy_type(type_);
   options_.reduce = &combine;
   options_.reduce_arg = &parts;

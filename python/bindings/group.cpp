@@ -146,6 +146,8 @@ nb::object group_window(nb::handle_t<Group> owner, nb::handle memory, nb::handle
 void group_close(Group& self) {
   if (self.handle == nullptr || self.generation != fork_generation()) return;
   if (self.users > 0) raise(TW_ERR_BUSY, "another thread is inside a call of this group");
+  if (self.worker->waiters > 0 && self.worker->inside == std::this_thread::get_id())
+    raise(TW_ERR_BUSY, "this function runs in the middle of a call of the group's worker: close it after that");
   tw_status status = TW_OK;
   if (self.worker->handle != nullptr) self.worker->enter();
   tw_group* const ended = std::exchange(self.handle, nullptr);  // no other thread takes it meanwhile

@@ -143,6 +143,11 @@ struct Worker {
   void tell_closing() noexcept;
   void left() noexcept;  ///< a waiter is out: what was handed over is done by the last one
   void end_handed() noexcept;
+  /// A call of this thread's has progressed with the GIL, and a function of Python's ran meanwhile.
+  void progressed() noexcept {
+    if (!handed_over.empty() && waiters == 0) [[unlikely]]
+      end_handed();
+  }
   bool leave_all() noexcept;  ///< wakes the waiters and waits until they are out, with the GIL released; false: one stays
   /// Ends those of the dropped requests that are over; looks at `most` of them, one behind the other.
   void reap_orphans(size_t most = SIZE_MAX) noexcept;

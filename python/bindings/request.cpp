@@ -29,6 +29,7 @@ bool request_done(Request& request) {
   worker.enter();
   worker.disarm();
   if (!worker.progress_thread) tw_worker_progress(worker.handle);
+  worker.progressed();
   if (!worker.orphans.empty()) worker.reap_orphans(looked_at);
   worker.dispatch();
   worker.enter();  // a handler, or another thread while it ran, may have closed it
@@ -56,6 +57,7 @@ bool request_spin(Request& request, double seconds) {
   uint64_t stop = 0;
   for (unsigned round = 0;; ++round) {
     tw_worker_progress(worker.handle);
+    worker.progressed();
     if (operation.test()) {
       operation.finish();
       return true;

@@ -29,6 +29,7 @@ struct Unpacking {
 struct CollectiveParts {
   BufferView recv;
   nb::object function, dtype;  ///< of Python's that combines elements, and what its arrays are of; invalid: none
+  Worker* worker = nullptr;    ///< which calls it from its progress
   nb::object raised;           ///< by the function; invalid: nothing was
 };
 

@@ -33,6 +33,7 @@ unsigned worker_progress(Worker& self) {
   self.enter();
   self.disarm();
   unsigned events = tw_worker_progress(self.handle);
+  self.progressed();
   if (!self.orphans.empty()) self.reap_orphans();
   if (self.dispatch()) ++events;
   return events;

@@ -203,6 +203,29 @@ def check_operations(world):
     got.check(rows.sum(axis=0))
 
 
+def check_closing_functions(world):
+    """A function that combines elements runs in the middle of the worker's progress: the worker cannot end there."""
+    refused = []
+
+    def combine(lower, higher):
+        for closing in (world.worker.close, world.close):
+            try:
+                closing()
+            except thalweg.BusyError as error:
+                refused.append(str(error))
+        return lower + higher
+
+    for turn in range(3):
+        rows = inputs(world, 1000, "int64", turn)
+        request = world.iallreduce(recv := rows[world.rank].copy(), op=combine)
+        while not request.done():
+            pass
+        np.testing.assert_array_equal(recv, rows.sum(0))
+        world.allreduce(recv := rows[world.rank].copy(), op=combine)
+        np.testing.assert_array_equal(recv, rows.sum(0))
+    assert refused and len(refused) % 2 == 0
+
+
 def check_short_floats(world):
     import ml_dtypes
 

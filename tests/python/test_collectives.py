@@ -39,6 +39,10 @@ def test_averages_functions_and_repeatable_sums(ranks):
     run(ranks, "operations")
 
 
+def test_functions_do_not_close_the_worker_that_calls_them():
+    run(2, "closing_functions")
+
+
 def test_a_group_of_one():
     run(1, "roots", "shares", "v", "operations", "requests", "errors", "coroutines")
 
