@@ -124,10 +124,13 @@ struct Incoming {
   ~Incoming() {
     if (handle != nullptr) from->worker->in_turn([request = handle] { (void)tw_reject(request, nullptr, 0); });
   }
-  tw_connection_request* take() {
+  /// An answer that is refused leaves it to be answered.
+  template <class Answer>
+  void answer(Answer give) {
     if (handle == nullptr) raise(TW_ERR_HANDLE, "the connection request was answered already");
     from->get();
-    return std::exchange(handle, nullptr);
+    check(give(handle));
+    handle = nullptr;
   }
 };
 
@@ -149,7 +152,7 @@ nb::object listener_next(nb::handle_t<Listener> owner) {
 nb::object incoming_accept(Incoming& self, std::optional<nb::bytes> data, std::optional<std::string> transport) {
   tw_endpoint_options options = endpoint_options(data, 0, transport, false);
   tw_endpoint* endpoint = nullptr;
-  check(tw_accept(self.take(), &options, &endpoint));
+  self.answer([&](tw_connection_request* request) { return tw_accept(request, &options, &endpoint); });
   return wrap_endpoint(self.from->worker_object, endpoint, true);
 }
 
@@ -277,10 +280,16 @@ void bind_endpoint(nb::module_& m) {
       .def_prop_ro(
           "data", [](const Incoming& i) { return nb::bytes(i.data.data(), i.data.size()); }, "The client's private bytes.")
       .def_ro("peer", &Incoming::peer, "The client's address as text.")
-      .def("accept", &incoming_accept, arg("data") = nb::none(), nb::kw_only(), arg("transport") = nb::none(),
-           "Takes the connection; data: private bytes for the client; transport: only \"shm\" or \"tcp\".")
       .def(
-          "reject", [](Incoming& i, nb::bytes data) { check(tw_reject(i.take(), data.c_str(), data.size())); },
+          "accept", &incoming_accept, arg("data") = nb::none(), nb::kw_only(), arg("transport") = nb::none(),
+          "Takes the connection; data: private bytes for the client; transport: only \"shm\" or \"tcp\". An answer that raises "
+          "was not\n"
+          "given.")
+      .def(
+          "reject",
+          [](Incoming& i, nb::bytes data) {
+            i.answer([&](tw_connection_request* request) { return tw_reject(request, data.c_str(), data.size()); });
+          },
           arg("data") = nb::bytes("", 0), "Refuses; data tells the client why.");
   nb::class_<Listener>(m, "Listener", "Waits for connections to \"host:port\", \":port\" or \"unix:/path\" on a worker.")
       .def_prop_ro(
@@ -290,7 +299,7 @@ void bind_endpoint(nb::module_& m) {
       .def("accept", &listener_accept, arg("timeout") = nb::none(), nb::kw_only(), arg("data") = nb::none(),
            arg("transport") = nb::none(),
            "Waits for a client, at most timeout seconds, and takes the connection. data: private bytes for the client;\n"
-           "transport: only \"shm\" or \"tcp\".")
+           "transport: only \"shm\" or \"tcp\". Where these are wrong the client is rejected.")
       .def("close", &Listener::close, "Stops listening; connections made stay.")
       .def_prop_ro("closed", [](const Listener& l) { return l.handle == nullptr; });
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))

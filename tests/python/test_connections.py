@@ -266,6 +266,40 @@ def test_a_connection_request_that_is_dropped_is_rejected(worker, other):
         assert client.state == "in_progress"
         requests.clear()
         drive(worker, other, until=lambda: client.state == "rejected")
+
+
+def asking(worker, other, listener):
+    """(a client that waits for its answer, the request that it made)"""
+    client = other.connect(f"127.0.0.1:{listener.port}", wait=False)
+    requests = []
+    drive(worker, other, until=lambda: requests.append(listener.next()) or requests[-1] is not None)
+    return client, requests[-1]
+
+
+def test_an_answer_that_is_refused_leaves_the_client_to_be_answered(worker, other):
+    with worker.listen("127.0.0.1:0") as listener:
+        client, request = asking(worker, other, listener)
+        with pytest.raises(tw.InvalidError, match="bogus"):
+            request.accept(transport="bogus")
+        with pytest.raises(tw.InvalidError, match="private data"):
+            request.reject(bytes(100_000))
+        request.reject(b"no")
+        drive(worker, other, until=lambda: client.state == "rejected")
+        assert client.data == b"no"
+        with pytest.raises(tw.HandleError, match="answered"):
+            request.accept()
+        client, request = asking(worker, other, listener)
+        with pytest.raises(tw.InvalidError, match="private data"):
+            request.accept(bytes(100_000))
+        endpoint = request.accept()
+        drive(worker, other, until=lambda: client.state == endpoint.state == "ok")
+        client = other.connect(f"127.0.0.1:{listener.port}", wait=False)
+        other.progress()
+        with pytest.raises(tw.InvalidError, match="bogus"):
+            listener.accept(20, transport="bogus")
+        drive(worker, other, until=lambda: client.state == "rejected")
+
+
 def test_a_sender_that_has_gone_is_none_whoever_has_its_place(worker, other):
     theirs = other.connect(worker.address, wait=False)
     requests = [worker.irecv(bytearray(8), 1) for _ in range(2)]
