@@ -174,6 +174,7 @@ void describe(PyObject* notification, PyObject* handler, BufferView* held, tw_bl
   const bool by_handler = handler != nullptr && handler != Py_None;
   if (notification != nullptr && notification != Py_None) {
     held->acquire(notification, BufferView::Use::source);
+    if (held->layout() != nullptr || held->on_device()) raise(TW_ERR_INVALID, "a notification is contiguous bytes on the host");
     options->notification = held->data();
     options->notification_length = held->length();
   } else if (!by_handler) {

@@ -189,3 +189,18 @@ def test_closed_blocks_are_kept_by_what_is_under_way():
         pipe.send("told")
         assert pipe.recv() == payload.tobytes()
         pipe.send("end")
+
+
+def test_a_notification_is_contiguous_bytes_of_the_host(context, worker, me):
+    memory = tw.Memory.allocate(context, COUNT * LENGTH)
+    blocks = tw.Blocks(context, [(memory, 0, COUNT)], LENGTH)
+    remote = tw.RemoteBlocks(me, blocks.export())
+    there = tw.Memory.allocate(context, 16, place="emulated:0")
+    for notification in (np.arange(16, dtype=np.uint8)[::2], there):
+        for move in (me.put_blocks, me.get_blocks):
+            with pytest.raises(tw.InvalidError, match="contiguous bytes on the host"):
+                move(blocks, [0], remote, [1], notification=notification)
+    me.put_blocks(blocks, [0], remote, [1], notification=np.arange(16, dtype=np.uint8))
+    while (news := worker.next_notification()) is None:
+        worker.progress()
+    assert news[1] == bytes(range(16))
