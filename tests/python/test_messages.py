@@ -280,3 +280,26 @@ def test_buffers_of_dropped_requests_do_not_pile_up(worker, me, how):
         del buffer
         most = max(most, len(alive))
     assert most < 100
+
+
+def test_wait_all_waits_on_behind_a_handler_that_raises(worker, me):
+    def handler(message):
+        me.isend(b"later", 2)
+        raise LookupError("of the handler")
+
+    worker.am_register(5, handler)
+    requests = [worker.irecv(bytearray(5), 2), worker.irecv(bytearray(5), 2)]
+    sent = me.iam_send(5)
+    sender = me.isend(b"first", 2)
+    with pytest.raises(LookupError, match="of the handler"):
+        tw.wait_all([*requests, sent, sender], 20)
+    assert all(request.ended for request in requests)
+    worker.am_register(5, lambda message: None)
+    unmatched = worker.irecv(bytearray(5), 3)
+    begun = time.monotonic()
+    with pytest.raises(tw.TimedOut):
+        tw.wait_all([unmatched], 0.05)
+    worker.close()
+    with pytest.raises(tw.ClosedError):
+        tw.wait_all([unmatched])
+    assert time.monotonic() - begun < 10
