@@ -24,9 +24,18 @@ struct ChannelEnd {
       const Released release;
       status = tw_channel_end_release(ended);
     }
+    leave();
+    return status;
+  }
+  /// A child of the peer's context from here on, until leave().
+  void enter(nb::handle endpoint) {
+    peer = nb::borrow(endpoint);
+    context = nb::inst_ptr<Context>(nb::inst_ptr<Endpoint>(endpoint)->worker->context);
+    ++context->children;
+  }
+  void leave() noexcept {
     --context->children;
     buffers.clear();
-    return status;
   }
   tw_channel_end* get() const {
     if (handle == nullptr) raise(TW_ERR_HANDLE, "the channel's end is released");
@@ -45,10 +54,13 @@ nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, 
   const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
   options.place = place.is_none() ? nullptr : name.c_str();
   options.timeout_ns = duration_of(timeout.ptr(), 0);
-  check(without_gil({endpoint.worker}, [&] { return bind(given, options, &made->handle); }));
-  made->peer = nb::borrow(peer);
-  made->context = nb::inst_ptr<Context>(endpoint.worker->context);
-  ++made->context->children;
+  made->enter(peer);  // before there is a handle, which a call that is interrupted may leave as well
+  try {
+    check(without_gil({endpoint.worker}, [&] { return bind(given, options, &made->handle); }));
+  } catch (...) {
+    if (made->handle == nullptr) made->leave();
+    throw;
+  }
   return nb::cast(made.release(), nb::rv_policy::take_ownership);
 }
 
