@@ -330,6 +330,8 @@ inline MemoryInfo memory_query(const void* address) {
   return info;
 }
 
+/// The destructor cannot report that a peer is in the middle of a copy: the memory stays then, until its context ends. Who needs to
+/// know calls release().
 class [[nodiscard]] Memory {
  public:
   Memory() = default;
@@ -346,6 +348,12 @@ class [[nodiscard]] Memory {
         [&](void* key, size_t* size) { return tw_memory_export_range(handle_.get(), offset, length, access, key, size); });
   }
   tw_memory* get() const noexcept { return handle_.get(); }
+  /// TW_OK: it is released. TW_ERR_BUSY: it still exists (tw_memory_release).
+  [[nodiscard]] tw_status release() noexcept {
+    const tw_status status = handle_ ? tw_memory_release(get()) : tw_status{TW_OK};
+    if (status == TW_OK) handle_.release();
+    return status;
+  }
 
  private:
   detail::Handle<tw_memory, tw_memory_release> handle_;

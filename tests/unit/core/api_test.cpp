@@ -161,6 +161,14 @@ TEST_F(Api, ATimeThatIsOverIsNotForEver) {
   EXPECT_EQ(signal.wait(1, TW_COMPARE_GE, -5s), TW_ERR_TIMED_OUT);
 }
 
+TEST_F(Api, ReleasedMemoryIsToldOfAndIsNoMore) {
+  thalweg::Memory memory = context.allocate(100);
+  ASSERT_NE(memory.get(), nullptr);
+  EXPECT_EQ(memory.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(memory.get(), nullptr);
+  EXPECT_EQ(memory.release(), TW_OK);
+}
+
 TEST_F(Api, KeysAndBounds) {
   auto endpoint = worker.connect(worker.address());
   thalweg::Memory memory = context.allocate(4096);
