@@ -42,7 +42,14 @@ _END = b""  # an empty message: no more will come
 
 _hosts: weakref.WeakValueDictionary[bytes, _Host] = weakref.WeakValueDictionary()
 _ends: weakref.WeakSet[PipeEnd] = weakref.WeakSet()
+_counting = threading.RLock()  # of _ends, where other threads make ends while one goes through them; also in a signal's handler
 _joining = threading.Lock()
+
+
+def _all_ends() -> list[PipeEnd]:
+    """Those that there are in this process."""
+    with _counting:
+        return list(_ends)
 
 
 class _Host:
@@ -96,7 +103,8 @@ class PipeEnd:
         self._ended = False
         self._epoll: select.epoll | None = None
         self.closed = False
-        _ends.add(self)
+        with _counting:
+            _ends.add(self)
 
     # -- becoming connected
 
@@ -123,14 +131,14 @@ class PipeEnd:
                     self._hello = host.worker.irecv(bytearray(1), _HELLO)
                     with contextlib.suppress(BrokenPipeError):  # a lost peer shows at the next poll of the socket
                         self._socket.send_bytes(host.worker.address)
-                for end in list(_ends):  # the peer's copy here went to another process: its death must show on the socket
+                for end in _all_ends():  # the peer's copy here went to another process: its death must show on the socket
                     if end._name == self._name and end._moved:
                         end._socket.close()
         return self._host
 
     def _peer_here(self) -> PipeEnd | None:
         """The other end, when it is open in this process and was not pickled to another one."""
-        for end in list(_ends):
+        for end in _all_ends():
             if end._name == self._name and end._role != self._role and not end._moved and not end.closed:
                 return end
         return None
@@ -362,7 +370,7 @@ class PipeEnd:
         if host is not None and host.pid == os.getpid():
             try:
                 if self._outbox:
-                    for end in list(_ends):  # an unused peer in this process takes what is for it
+                    for end in _all_ends():  # an unused peer in this process takes what is for it
                         if end._name == self._name and not end._moved and not end.closed:
                             end._join()
                     self._connected(_LINGER)
@@ -421,6 +429,6 @@ def Pipe(duplex: bool = True) -> tuple[PipeEnd, PipeEnd]:
 
 @atexit.register
 def _close_all() -> None:
-    for end in list(_ends):
+    for end in _all_ends():
         if end._host is not None:
             end.close()

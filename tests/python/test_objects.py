@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -151,6 +152,30 @@ def test_an_object_that_cannot_be_sent_to_its_end_is_the_last_of_its_tag(me):
     with pytest.raises(tw.ProtocolError, match="middle"):
         me.send_object("next", 1)
     assert me.recv(bytearray(20_000), 1).length == len(header)
+
+
+def test_ends_are_made_while_others_are_looked_for():
+    first, second = tw.Pipe()
+    stop = threading.Event()
+
+    def make():
+        while not stop.is_set():
+            for end in tw.Pipe():
+                end.close()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    maker = threading.Thread(target=make)
+    maker.start()
+    try:
+        for _ in range(3000):
+            assert first._peer_here() is second
+    finally:
+        stop.set()
+        maker.join()
+        sys.setswitchinterval(before)
+    first.close()
+    second.close()
 
 
 json_like = st.recursive(
