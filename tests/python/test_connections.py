@@ -310,9 +310,9 @@ def test_a_sender_that_has_gone_is_none_whoever_has_its_place(worker, other):
     assert sender.state == "ok"
     sender.close(force=True)
     with worker.listen("127.0.0.1:0") as listener:
-        for _ in range(70):
-            worker.connect(f"127.0.0.1:{listener.port}", wait=False).close(force=True)
-        there = [worker.connect(f"127.0.0.1:{listener.port}", wait=False) for _ in range(10)]
+        for endpoint in [worker.connect(f"127.0.0.1:{listener.port}", wait=False) for _ in range(70)]:
+            endpoint.close(force=True)
+        there = [worker.connect(f"127.0.0.1:{listener.port}", wait=False) for _ in range(5)]
         assert requests[1].wait().endpoint is None
         assert all(endpoint.state == "in_progress" for endpoint in there)
 

@@ -156,6 +156,7 @@ def test_an_object_that_cannot_be_sent_to_its_end_is_the_last_of_its_tag(me):
 
 def test_ends_are_made_while_others_are_looked_for():
     first, second = tw.Pipe()
+    others = [end for _ in range(100) for end in tw.Pipe()]  # to go through takes a while
     stop = threading.Event()
 
     def make():
@@ -174,8 +175,8 @@ def test_ends_are_made_while_others_are_looked_for():
         stop.set()
         maker.join()
         sys.setswitchinterval(before)
-    first.close()
-    second.close()
+    for end in (first, second, *others):
+        end.close()
 
 
 json_like = st.recursive(
