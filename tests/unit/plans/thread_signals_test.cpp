@@ -4,6 +4,7 @@
 
 #include "../../fixtures/own_signals.hpp"
 #include "core/context.hpp"
+#include "plans/channel.hpp"  // which a proxy ends
 #include "plans/proxy.hpp"
 
 namespace thalweg::impl {
