@@ -131,6 +131,7 @@ Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, 
   unsigned done = 0;
   FrameHeader header;
   const std::byte* body;
+  if (budget != 1) sink_->pause = false;  // where one frame is taken, nobody looks at it
   while (done < budget) {
     const Consumer::Take take = link.in.take(&header, &body);
     if (take != Consumer::Take::frame) [[unlikely]] {
@@ -170,7 +171,6 @@ Status ShmPort::send_reference(Link&, const FrameHeader&, const iovec*, size_t, 
 unsigned ShmPort::drain_rest(ShmLink& link) {
   unsigned done = 0;
   while (done < kSlots && !link.ended) {
-    sink_->pause = false;
     const unsigned taken = drain(link, kSlots - done);
     if (taken == 0) break;
     done += taken;
@@ -225,6 +225,7 @@ inline unsigned ShmPort::poll(const Hot& hot, unsigned budget) {
 
 [[gnu::noinline]] unsigned ShmPort::poll_all(unsigned budget) {
   unsigned done = 0;
+  sink_->pause = false;
   // Links may be closed (hot_ shrinks) or made (it grows) by callbacks: indices are checked anew each time.
   const size_t count = hot_.size();
   size_t index = start_;
@@ -274,7 +275,6 @@ unsigned ShmPort::progress(unsigned budget) {
   if (progressing_) [[unlikely]]
     return 0;
   progressing_ = true;
-  sink_->pause = false;
   unpin();
   ++sweep_;
   unsigned done;
