@@ -10,8 +10,8 @@ not is watched natively and wakes its future when it ends. Two modes, chosen per
   the loop, which therefore never sleeps. Lowest latency, one core.
 
 A worker and its endpoints are used from the loop's thread alone. Cancelling a task cancels an unmatched receive; a transfer
-under way continues and keeps its buffer until it ends. An object is several messages: one that has begun goes on to its end,
-whoever is cancelled, and is the next receiver's.
+under way continues and keeps its buffer until it ends. An object is several messages: one that has begun goes on to its end
+also where its task is cancelled, and is the next receiver's.
 """
 
 from __future__ import annotations
@@ -22,25 +22,13 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from . import _core
-from .errors import Canceled, ClosedError, PeerLost
-from .objects import (
-    RECEIVED,
-    Incoming,
-    demand_length,
-    demand_whole,
-    encode,
-    give_header,
-    post_object,
-    take_header,
-    unsafe,
-    whole,
-)
+from ._aio_objects import Objects
+from .errors import ClosedError, PeerLost
 
-_T = TypeVar("_T")
 _ROUNDS = 32  # turns of progress before other callbacks of the loop have theirs
 
 
@@ -388,13 +376,12 @@ class Listener:
 class Endpoint:
     """A connection, with coroutines of the names and parameters of thalweg.Endpoint's blocking methods."""
 
-    __slots__ = ("__weakref__", "_begun", "_receiving", "core", "worker")
+    __slots__ = ("__weakref__", "_objects", "core", "worker")
 
     def __init__(self, worker: Worker, core: _core.Endpoint) -> None:
         self.worker = worker
         self.core = core
-        self._receiving = asyncio.Lock()
-        self._begun: dict[int, asyncio.Task[Incoming | None]] = {}  # by tag: takes an object to its end
+        self._objects = Objects(worker, core)
 
     async def send(
         self,
@@ -493,125 +480,12 @@ class Endpoint:
 
     async def send_object(self, value: Any, tag: int = 0) -> None:
         """Sends any picklable object; see thalweg.send_object. One whose task is cancelled is sent all the same."""
-        await self._demand_safe()
-        header, rest = encode(value)
-        requests = post_object(self.core, header, rest, tag)
-        if all(request.ended for request in requests):
-            for request in requests:
-                request._value()
-        else:
-            await asyncio.shield(self._go_on(self._sent(requests)))
-
-    async def _sent(self, requests: list[_core.Request]) -> None:
-        """All of an object's messages have ended. Raises how the first one failed."""
-        errors: list[Exception] = []
-        for request in requests:
-            try:
-                request._value() if request.ended else await self.worker._value(request, cancels=False)
-            except Exception as error:  # the others use their buffers all the same
-                errors.append(error)
-        try:
-            if errors:
-                raise errors[0]
-        finally:
-            errors.clear()
-
-    def _go_on(self, rest: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """A task that nobody has to wait for."""
-        task = asyncio.ensure_future(rest)
-        self.worker._tasks.add(task)
-        task.add_done_callback(self.worker._tasks.discard)
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # told to who asks
-        return task
+        await self._objects.send(value, tag)
 
     async def recv_object(self, tag: int = 0, *, device: Any = None) -> Any:
         """Receives an object; see thalweg.recv_object. Receivers on one endpoint wait for each other. An object that has begun
         to arrive when its receiver is cancelled is the next receiver's, with its arrays where the first one asked for them."""
-        await self._demand_safe()
-        async with self._receiving:
-            incoming = None
-            while incoming is None and tag in self._begun:  # by one that was cancelled
-                incoming = await self._rest_of(tag)
-            if incoming is None:
-                incoming = await self._next_object(tag, device)
-            value = incoming.load()
-            give_header(incoming.header)
-            return value
-
-    async def _rest_of(self, tag: int) -> Incoming | None:
-        """The object that its task in _begun takes to its end; who is cancelled leaves it there. None: it had not begun."""
-        task = self._begun[tag]
-        if task.done() and task.cancelled():
-            demand_whole(self.core, RECEIVED, tag)
-        try:
-            incoming = await asyncio.shield(task)
-        except Exception:
-            del self._begun[tag]
-            raise
-        del self._begun[tag]
-        return incoming
-
-    async def _next_object(self, tag: int, device: Any) -> Incoming:
-        """A new one, complete."""
-        demand_whole(self.core, RECEIVED, tag)
-        header = take_header()
-        request = self.core.irecv(header, tag)
-        try:
-            info = request._value() if request.ended else await self.worker._value(request)
-        except asyncio.CancelledError:
-            if not self.worker._closed:
-                self._begun[tag] = self._go_on(self._take_if_begun(request, header, tag, device))
-            raise
-        incoming = Incoming(header, info.length, self.worker.core.context, device)
-        if (rest := self._take_ended(incoming, tag)) is not None:
-            self._begun[tag] = self._go_on(rest)
-            await self._rest_of(tag)
-        return incoming
-
-    async def _take_if_begun(self, request: _core.Request, header: bytearray, tag: int, device: Any) -> Incoming | None:
-        """Takes an object whose header came all the same when its receive was to be cancelled."""
-        try:
-            info = request._value() if request.ended else await self.worker._value(request, cancels=False)
-        except Canceled:
-            return None
-        except asyncio.CancelledError:
-            with whole(self.core, RECEIVED, tag):
-                raise
-        incoming = Incoming(header, info.length, self.worker.core.context, device)
-        if (rest := self._take_ended(incoming, tag)) is not None:
-            await rest
-        return incoming
-
-    def _take_ended(self, incoming: Incoming, tag: int) -> Coroutine[Any, Any, Incoming] | None:
-        """Takes the parts that are here already. What takes the others; None: it is complete."""
-        parts = incoming.parts()
-        with whole(self.core, RECEIVED, tag):
-            for part, length in parts:
-                request = self.core.irecv(part, tag)
-                if not request.ended:
-                    return self._take(request, length, parts, incoming, tag)
-                demand_length(request._value().length, length)
-        return None
-
-    async def _take(
-        self, request: _core.Request, length: int, parts: Iterator[tuple[Any, int]], incoming: Incoming, tag: int
-    ) -> Incoming:
-        """Takes the part under way, and those behind it."""
-        with whole(self.core, RECEIVED, tag):
-            demand_length((await self.worker._value(request, cancels=False)).length, length)
-            for part, size in parts:
-                request = self.core.irecv(part, tag)
-                info = request._value() if request.ended else await self.worker._value(request, cancels=False)
-                demand_length(info.length, size)
-        return incoming
-
-    async def _demand_safe(self) -> None:
-        """Objects are sent only where no third party can inject bytes."""
-        if self.core.protected:
-            return
-        await self.worker._until(lambda: self.core.state != "in_progress" or None)
-        if error := unsafe(self.core):
-            raise error
+        return await self._objects.recv(tag, device)
 
     @property
     def protected(self) -> bool:
