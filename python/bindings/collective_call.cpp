@@ -81,7 +81,7 @@ class Inside {
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
   ~Inside() {
-    --worker_.waiters;  // what was handed over is for whoever leaves the progress
+    --worker_.waiters;  // what was handed over is for the thread that leaves the progress
     worker_.inside = before_;
   }
 

@@ -43,7 +43,7 @@ tw_status keep(void*, const tw_am_message* message) {
   if (endpoint == nullptr || message->header_length <= kTokenBytes) return TW_OK;
   const auto* bytes = static_cast<const std::byte*>(message->header);
   if (message->header_length > TW_AM_HEADER_SHORT) {  // say() sends none: it would stay here, and no budget counts it
-    endpoint->worker->engine->violation(*endpoint->peer, "a greeting of more than a short header");
+    endpoint->worker->engine->violation(*endpoint->peer, "a hello of more than a short header");
     return TW_OK;
   }
   std::memcpy(&endpoint->token_there, bytes, kTokenBytes);

@@ -50,8 +50,8 @@ class Inbox {
   void wake();
   /// Makes fd() readable, and nothing else.
   void ring();
-  /// Makes fd() unreadable until the next post() or wake(); true when an event is here already. Race-free: drains first. Whoever
-  /// is to be ended by wake() asks woken() behind it.
+  /// Makes fd() unreadable until the next post() or wake(); true when an event is here already. Race-free: drains first. A wait
+  /// that wake() is to end asks woken() behind it.
   bool disarm_and_poll();
   /// Was there a wake() since the last take_wake()?
   bool woken() const { return woken_.load(std::memory_order_seq_cst); }

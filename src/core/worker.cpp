@@ -195,7 +195,7 @@ Status tw_worker::wait_for_event(uint64_t timeout_ns) {
   for (;;) {
     if (progress() != 0 || inbox.take_wake()) return TW_OK;
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
-    // Before the doorbells are hung up: whoever takes them down afterwards sees it.
+    // Before the doorbells are hung up: a thread that takes them down afterwards sees it.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     if (arm() == TW_OK && !inbox.woken()) nap(std::min(deadline.left_ns(), longest_nap()));
     waiters_.fetch_sub(1, std::memory_order_relaxed);

@@ -57,7 +57,7 @@ struct tw_worker {
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   /// A thread has progressed, and goes. Its progress took the doorbells down that would wake those who sleep (the progress thread,
-  /// and whoever is in wait()): they are hung up again, or the sleepers are woken.
+  /// and threads in wait()): they are hung up again, or the sleepers are woken.
   void progressed() {
     if (asleep.load(std::memory_order_relaxed) || waiters_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       rearm();

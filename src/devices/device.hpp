@@ -125,8 +125,8 @@ class Device {
   virtual PeerAccess peer(const Uuid& other) const = 0;  // cheap; enables nothing
 
   // ---- work
-  virtual Status make_queue(std::unique_ptr<Queue>* out,
-                            QueueUse use = QueueUse::any) = 0;  // own, non-blocking against default streams
+  /// An own queue, non-blocking against default streams.
+  virtual Status make_queue(std::unique_ptr<Queue>* out, QueueUse use = QueueUse::any) = 0;
   /// A user's queue, which stays the user's and must outlive *out. A default stream (null) can be recorded and waited for;
   /// other work on it is refused. TW_ERR_INVALID: a stream of another device.
   virtual Status wrap_queue(void* native, std::unique_ptr<Queue>* out) = 0;
