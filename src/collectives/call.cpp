@@ -8,6 +8,7 @@
 #include "base/interrupt.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/direct_run.hpp"
+#include "collectives/repeated_call.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
 #include "trace/trace.hpp"
@@ -165,14 +166,13 @@ Status settle(Collectives& all, Status status) {
 }
 
 /// Past the schedules, over memory that all ranks map.
-Status run_directly(Collectives& all, const Call& call, const CollectiveTask& task, uint64_t limit_ns) {
+Status run_directly(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task,
+                    uint64_t limit_ns) {
   DirectArea& area = *all.direct();
   if (Status s = area.begin(task.called, call.name, limit_ns); is_error(s)) return s;
   const Status status = DirectRun(area, call.what, task, all.schedules().costs(), all.group().worker.context.copier).run();
-  area.end();
-  if (!is_error(status)) return TW_OK;
-  if (all.failed()) return settle(all, status);
-  return settle(all, area.fail(status, all.group().rank, last_error()));  // a copy from or to a device
+  if (!is_error(status)) remember_call(all, call, options, task);
+  return end_directly(all, status);
 }
 
 Status run_blocking(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task,
@@ -189,7 +189,7 @@ Status run_blocking(Collectives& all, const Call& call, const tw_collective_opti
     }
   }
   if (is_error(refused)) return all.failed() ? settle(all, refused) : refused;
-  if (run == nullptr) return run_directly(all, call, task, limit_ns);
+  if (run == nullptr) return run_directly(all, call, options, task, limit_ns);
   all.group().worker.posted();
   return wait_for(all, *run, call.name, limit_ns);
 }
@@ -216,14 +216,23 @@ Status run_with(Collectives& all, const Call& call, const tw_collective_options&
 
 }  // namespace
 
+Status end_directly(Collectives& all, Status status) {
+  all.direct()->end();
+  if (!is_error(status)) return TW_OK;
+  if (all.failed()) return settle(all, status);
+  return settle(all, all.direct()->fail(status, all.group().rank, last_error()));  // a copy from or to a device
+}
+
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request) {
   if (request != nullptr) *request = TW_REQUEST_NONE;
-  if (Status s = check_call(group, call, options); is_error(s)) return s;
   const SinkOptions sinks = sinks_of(options);
+  const bool blocks = request == nullptr && sinks.named() == 0;
+  bool repeated = false;
+  if (Status s = blocks ? repeat_call(group, call, options, &repeated) : Status{TW_OK}; repeated) return s;
+  if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (options.after_count != 0)
     return fail(TW_ERR_INVALID, "%s: after_steps is for collectives in plans: call this one when the others are over",
                 call.name);
-  const bool blocks = request == nullptr && sinks.named() == 0;
   if (blocks && !group.worker.engine->may_progress())
     return fail(TW_ERR_BUSY, "%s: callbacks and handlers run inside progress: pass a request or a callback", call.name);
   trace::LateSpan span(trace::What::collective);

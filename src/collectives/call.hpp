@@ -29,6 +29,11 @@ struct Counts {
   uint64_t extent() const;
 };
 
+/// Bytes of both sides.
+struct Extents {
+  uint64_t sent = 0, received = 0;
+};
+
 struct Call {
   Call() : Call("", CollectiveKind::barrier, TW_TYPE_UINT8) {}
   Call(const char* name, CollectiveKind kind, uint32_t type) : name(name), type(type) { what.kind = kind; }
@@ -41,6 +46,7 @@ struct Call {
   Side send{nullptr, false, false, "send"}, recv{nullptr, false, false, "recv"};
   uint64_t send_blocks = 1, recv_blocks = 1;  // of what.count elements
   Counts sent, received;
+  Extents bytes;  // by bind_buffers()
 };
 
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.
@@ -70,6 +76,8 @@ Status prepare_task(Collectives& all, Call& call, const tw_collective_options& o
 
 /// What steps read and write, and call.what.in_place; refuses what makes no sense. (call_buffers.cpp)
 Status bind_buffers(const tw_group& group, Call& call, Bound* out);
+/// The same of a call that has its extents.
+Status bind_sides(const tw_group& group, Call& call, Bound* out);
 /// Checks all and begins; a blocking one ends here, too. Under no lock.
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request);
 

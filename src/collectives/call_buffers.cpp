@@ -10,11 +10,6 @@ namespace {
 
 bool placed(const Side& side) { return side.used && side.address == TW_IN_PLACE; }
 
-/// Bytes of both sides.
-struct Extents {
-  uint64_t sent = 0, received = 0;
-};
-
 /// Of `blocks` blocks, or of the counts.
 Status extent_of(const Call& call, const Counts& counts, uint64_t blocks, uint64_t* out) {
   uint64_t elements = counts.extent();
@@ -83,11 +78,15 @@ Buffer part_of(const Buffer& whole, const tw_group& group, const Call& call, con
 
 }  // namespace
 
-/// In place, what the algorithms read and write then has its other name, too.
 Status bind_buffers(const tw_group& group, Call& call, Bound* out) {
-  Extents bytes;
-  if (Status s = extents_of(group, call, &bytes); is_error(s)) return s;
+  if (Status s = extents_of(group, call, &call.bytes); is_error(s)) return s;
   if (Status s = check_own_count(group, call); is_error(s)) return s;
+  return bind_sides(group, call, out);
+}
+
+/// In place, what the algorithms read and write then has its other name, too.
+Status bind_sides(const tw_group& group, Call& call, Bound* out) {
+  const Extents bytes = call.bytes;
   if (Status s = check_side(call, call.send, bytes.sent); is_error(s)) return s;
   if (Status s = check_side(call, call.recv, bytes.received); is_error(s)) return s;
   if (Status s = refuse_overlap(call, bytes); is_error(s)) return s;

@@ -10,6 +10,7 @@
 #include "base/printable.hpp"
 #include "base/told_status.hpp"
 #include "collectives/group_listener.hpp"
+#include "collectives/repeated_call.hpp"
 #include "collectives/run.hpp"
 #include "groups/mailbox.hpp"
 

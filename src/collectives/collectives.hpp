@@ -4,6 +4,7 @@
 // A failure of one ends all: each rank that notices one tells all others (GiveUp), and from then on drops what still comes for this
 // group, so that senders' operations end. Everything here is under the engine's lock.
 #pragma once
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ namespace thalweg::impl {
 
 class CollectiveRun;
 class GroupListener;
+struct RepeatedCall;
 
 class Collectives {
  public:
@@ -58,6 +60,8 @@ class Collectives {
   const std::string& why_no_device() const { return why_no_device_; }
   DirectArea* direct() { return direct_.get(); }
   const std::string& why_not_direct() const { return why_not_direct_; }
+  /// The last call of that kind that went there (repeated_call.hpp). Null: none did.
+  std::unique_ptr<RepeatedCall>& repeated(CollectiveKind kind) { return repeated_[static_cast<size_t>(kind)]; }
 
   /// A run that is not in use.
   CollectiveRun& take_run();
@@ -98,6 +102,7 @@ class Collectives {
   std::shared_ptr<DeviceArea> device_;
   std::string why_no_device_;  // empty: not tried yet
   std::unique_ptr<DirectArea> direct_;
+  std::array<std::unique_ptr<RepeatedCall>, static_cast<size_t>(CollectiveKind::count_)> repeated_;
   std::string why_not_direct_;                                                                   // empty: not tried yet
   bool finding_direct_ = false;                                                                  // a call that began by finding
   std::shared_ptr<std::atomic<uint32_t>> telling_ = std::make_shared<std::atomic<uint32_t>>(0);  // messages under way

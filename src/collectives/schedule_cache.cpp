@@ -33,13 +33,8 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   like.root = 0;
   like.count = std::bit_ceil(shared_count(what));
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
-  if (choice == last_choice_ && last_ != nullptr) return last_;
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
-  if (chosen->write == nullptr) {
-    last_choice_ = choice;
-    last_ = chosen;
-  }
   if (chosen != nullptr && chosen->applies(what)) return chosen;
   like.count = shared_count(what);
   like.root = what.root;

@@ -33,8 +33,6 @@ class ScheduleCache {
   static constexpr size_t kMost = 256;
   CollectiveCosts costs_;
   std::map<Choice, const Algorithm*> choices_;
-  Choice last_choice_{};
-  const Algorithm* last_ = nullptr;  // without a schedule: those take less than the look-up
   std::map<Key, std::shared_ptr<const PreparedSchedule>> schedules_;
 };
 
