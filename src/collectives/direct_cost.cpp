@@ -38,6 +38,18 @@ bool reading_is_faster(uint32_t ranks, uint64_t bytes, const CollectiveCosts& co
   return kClearly * all_read_ns(ranks, bytes, costs) < through_parts_ns(ranks, bytes, costs);
 }
 
+namespace {
+
+/// The blocks of an alltoall, which each rank reads where they are or copies through parts, and its own one.
+double exchanged_ns(uint32_t ranks, uint64_t bytes, const CollectiveCosts& costs) {
+  const double length = static_cast<double>(bytes), own_ns = costs.step_ns + length * costs.copy_byte_ns;
+  if (reading_is_faster(ranks, bytes, costs)) return own_ns + all_read_ns(ranks, bytes, costs);
+  return own_ns + flags_ns(2 * ranks * length, ranks, costs) +
+         (ranks > 2 ? kOfMany : kOfTwo) * (ranks - 1) * length * costs.byte_ns;
+}
+
+}  // namespace
+
 ReductionWay way_of(const Collective& c, const CollectiveCosts& costs, bool crowded) {
   constexpr uint64_t kAtOnce = 16u << 10;
   const uint64_t bytes = c.kind == CollectiveKind::barrier ? 0 : c.bytes();
@@ -64,7 +76,7 @@ double direct_ns(const Collective& c, const CollectiveCosts& costs) {
       copied = (1 + ranks) * bytes;
       break;
     case CollectiveKind::alltoall:
-      return flags_ns(2 * ranks * bytes, ranks, costs) + (ranks > 2 ? kOfMany : kOfTwo) * (ranks - 1) * bytes * costs.byte_ns;
+      return exchanged_ns(c.size, c.bytes(), costs);
     case CollectiveKind::reduce_scatter:
       copied = ranks * bytes;
       combined = (ranks - 1) * bytes;

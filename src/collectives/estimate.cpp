@@ -256,12 +256,14 @@ Collective with_equal_blocks(Collective c) {
 
 }  // namespace
 
-double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& costs) {
+double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& measured) {
   Collective c = as_all_see_it(collective);
+  CollectiveCosts costs = measured;
   if (algorithm.kernels != Kernels::none) return kernel_ns(algorithm.kernels, c, costs);
   if (algorithm.write == nullptr) return direct_ns(c, costs);
   const bool alike = !has_root(c.kind) && c.kind != CollectiveKind::scan && c.kind != CollectiveKind::exclusive_scan;
   const bool several_hosts = c.ranks_per_host != 0 && c.ranks_per_host < c.size;
+  if (c.kind == CollectiveKind::alltoall && !several_hosts) costs.cpu_moves = true;  // both ways at once, as much in as out
   if (!alike || c.size <= (several_hosts ? kFewOfHosts : kFewRanks)) return Model(algorithm, c, costs).all_ranks();
   c = with_equal_blocks(c);
   double most = 0;

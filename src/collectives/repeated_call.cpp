@@ -15,7 +15,7 @@ namespace {
 
 bool plain(const tw_collective_options& options) {
   return options.flags == 0 && options.algorithm == nullptr && options.scale == 0 && options.reduce == nullptr &&
-         options.timeout_ns == 0 && options.after_count == 0 && options.commutative == 1;
+         options.after_count == 0 && options.commutative == 1;
 }
 bool with_counts(const Call& call) { return call.sent.given() || call.received.given() || call.what.counts_at_root; }
 
@@ -56,7 +56,8 @@ Status repeat_call(tw_group& group, Call& call, const tw_collective_options& opt
   DirectArea& area = *all.direct();
   const Occupied here(group);
   *repeated = true;
-  if (Status s = area.begin(called, call.name, group.timeout_ns); is_error(s)) return s;
+  if (Status s = area.begin(called, call.name, options.timeout_ns != 0 ? options.timeout_ns : group.timeout_ns); is_error(s))
+    return s;
   if (Status s = bind(group, call, shape, *last); is_error(s)) {
     area.end();
     *repeated = s != TW_ERR_NO_MATCH;

@@ -7,7 +7,7 @@
 
 namespace thalweg::impl {
 
-/// What a call is, but for its buffers. Of calls with no other option than a sink, with one count for all ranks.
+/// What a call is, but for its buffers. Of calls with no other option than a time limit, and with one count for all ranks.
 struct CallShape {
   uint64_t count = 0;
   uint32_t root = 0, type = 0, op = 0;

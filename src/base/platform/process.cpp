@@ -127,9 +127,10 @@ bool may_access_process(pid_t pid) {
 }
 
 bool may_read(const void* address) {
-  char byte = 0;
-  iovec here{&byte, 1}, there{const_cast<void*>(address), 1};
-  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+  // The kernel copies the set before it looks at `how`, which is none here: the cheapest call that reads user memory and does no more.
+  constexpr int kNoWay = -1;
+  const auto* const word = reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(address) & ~uintptr_t{7});  // of its page
+  return ::syscall(SYS_rt_sigprocmask, kNoWay, word, nullptr, size_t{8}) == 0 || errno != EFAULT;
 }
 
 }  // namespace thalweg::impl

@@ -38,7 +38,7 @@ uid_t peer_uid(int socket);
 /// May this process use process_vm_readv / process_vm_writev on pid? Tried, not guessed.
 bool may_access_process(pid_t pid);
 
-/// May this process read the byte at an address? A system call, some 0.3 us. True also if the kernel cannot tell.
+/// May this process read the byte at an address? A system call, some 0.1 us. True also if the kernel cannot tell.
 bool may_read(const void* address);
 
 }  // namespace thalweg::impl
