@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "buffers.hpp"
+#include "rounds.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -45,7 +45,7 @@ Sample blocks_window(Pair& p, const Order& order) {
   whole.size = n * order.size;
   whole.layout = {};
   Buffers pool(p.context, whole, 1, p.rank);
-  if (p.rank == 0) pool.fill(order.seed);
+  Rounds rounds = one_way(order, p.rank, pool, 1);
   std::vector<uint64_t> chosen(n);
   std::iota(chosen.begin(), chosen.end(), uint64_t{0});
   std::shuffle(chosen.begin(), chosen.end(), std::mt19937_64(order.seed));
@@ -53,19 +53,18 @@ Sample blocks_window(Pair& p, const Order& order) {
   {
     BlockSides sides(p, pool, n, order.size);
     p.sync();
-    if (p.rank == 0) {
-      tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
-      o.flags = TW_OP_REMOTE;
-      s.seconds = time_windows(order, [&] {
-        tw_request r = TW_REQUEST_NONE;
-        must(tw_put_blocks(p.endpoint, sides.local, chosen.data(), sides.remote, chosen.data(), n, &o, &r), "tw_put_blocks");
-        p.wait(r);
-      });
-    }
+    tw_blocks_options o = TW_BLOCKS_OPTIONS_INIT;
+    o.flags = TW_OP_REMOTE;
+    s.seconds = time_one_sided(p, order, rounds, [&] {
+      rounds.before_send();
+      tw_request r = TW_REQUEST_NONE;
+      must(tw_put_blocks(p.endpoint, sides.local, chosen.data(), sides.remote, chosen.data(), n, &o, &r), "tw_put_blocks");
+      p.wait(r);
+    });
     p.sync();
   }
   s.messages = n;
-  if (p.rank == 1) s.verified = pool.check(0, order.seed);
+  s.verified = rounds.verified();
   return s;
 }
 

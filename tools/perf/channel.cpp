@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tag_lat of plans: a message over a channel and one back over another, a plan each, so that each waits for its peer by itself.
-#include "buffers.hpp"
+#include "rounds.hpp"
 #include "starter.hpp"
 #include "tests.hpp"
 
@@ -15,7 +15,7 @@ constexpr const char* kWaits[] = {"auto", "kernel", "ahead"};
 Sample channel_latency(Pair& p, const Order& order) {
   Sample s;
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
-  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  Rounds rounds(order, p.rank, &out, all_right(in, 1));
   in.poison();
   Starter starter(p, order, 2);
   for (unsigned i = 0; i < 2; ++i) {
@@ -31,13 +31,15 @@ Sample channel_latency(Pair& p, const Order& order) {
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " channel, " + starter.ways() + ", waits " + kWaits[order.waits];
   p.sync();
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
-  for (uint64_t i = 0; i < warm + order.iterations; ++i) {
+  for (uint64_t i = 0; i < warm + Starter::counted(order); ++i) {
+    rounds.before_send();
     const uint64_t start = now_ns();
     starter.start();
     if (i >= warm) s.latency_us.push_back(static_cast<double>(now_ns() - start) / 2e3 / starter.runs());
+    rounds.behind_receive();
   }
   p.sync();
-  s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  s.verified = rounds.verified();
   return s;
 }
 

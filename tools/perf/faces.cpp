@@ -33,9 +33,9 @@ class Face {
 };
 
 /// The target holds the other side's face: strided as there, or packed at its begin.
-bool right(const Exposed& x, const Order& order, const Face& face, bool packed, size_t cube) {
+bool right(const Exposed& x, uint64_t seed, const Face& face, bool packed, size_t cube) {
   std::vector<unsigned char> seen(cube), wanted(cube, Buffers::kPoisoned), theirs(cube);
-  Buffers::pattern_into(theirs.data(), cube, order.seed + static_cast<uint64_t>(!x.pair.rank));
+  Buffers::pattern_into(theirs.data(), cube, seed);
   uint64_t at = 0;
   face.each([&](uint64_t offset, uint64_t bytes) {
     std::memcpy(&wanted[packed ? at : offset], &theirs[offset], bytes);
@@ -56,14 +56,12 @@ Sample faces(Pair& p, const Order& order) {
   room.size = n * face;
   room.layout = {};
   Exposed x(p, room, 1);
-  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::string ways;
   auto measured = [&](const Face& from, bool packed) {
     x.target.poison();
     const Piece piece = {0, 0, face, from.layout(), packed ? nullptr : from.layout()};
-    std::vector<double> one_way = plan_rounds(x, order, {piece}, &ways);
-    s.verified &= right(x, order, from, packed, room.size);
-    return one_way;
+    return plan_rounds(
+        x, order, {piece}, [&](uint64_t seed) { return right(x, seed, from, packed, room.size); }, &s.verified, &ways);
   };
   s.latency_us = measured(ij, false);
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " plan, " + ways;

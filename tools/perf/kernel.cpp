@@ -3,6 +3,7 @@
 // call of the library. Here it is that code's twin on the CPU; gpu_rounds.cpp has it on GPUs.
 #include <thalweg/device/window.hpp>
 
+#include "rounds.hpp"
 #include "shared_window.hpp"
 #include "tests.hpp"
 
@@ -16,7 +17,7 @@ Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
   using thalweg::device::Block;
   Sample s;
   Buffers source(p.context, order, 1, p.rank), target(p.context, order, 2, p.rank);
-  source.fill(order.seed + static_cast<uint64_t>(p.rank));
+  Rounds rounds(order, p.rank, bytes == 0 ? nullptr : &source, bytes == 0 ? Rounds::Right() : all_right(target, 1));
   constexpr u64 kZero = 0;
   target.write(1, &kZero, sizeof kZero);
   const SharedWindow shared(p, target);
@@ -25,12 +26,14 @@ Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
   u64 round = 0;
   bool ok = true;
   auto send = [&] {
+    rounds.before_send();
     ok = ok &&
          (bytes == 0 ? thalweg::device::signal(Block(), window, there, target.offset(1), round)
                      : thalweg::device::put_signal(Block(), window, there, 0, source.at(0), bytes, target.offset(1), round));
   };
   auto see = [&] {
     ok = ok && thalweg::device::wait(Block(), window, target.offset(1), thalweg::device::Compare::greater_equal, round);
+    rounds.behind_receive();
   };
   p.sync();
   time_batches(order, p.rank == 0 ? &s.latency_us : nullptr, [&] {
@@ -43,7 +46,7 @@ Sample rounds(Pair& p, const Order& order, uint64_t bytes) {
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " device code, mapped";
   u64 seen = 0;
   target.read(1, &seen, sizeof seen);
-  s.verified = ok && seen == round && (bytes == 0 || target.check(0, order.seed + static_cast<uint64_t>(!p.rank)));
+  s.verified = ok && seen == round && rounds.verified();
   p.sync();
   return s;
 }

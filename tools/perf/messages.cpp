@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tagged messages and byte streams: ping-pong, window with acknowledgement, both directions.
-#include "buffers.hpp"
+#include "rounds.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -34,8 +34,9 @@ Sample tag_latency(Pair& p, const Order& order) {
   const tw_op_options* oo = out.layout() ? &o_out : nullptr;
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
   const size_t n = order.size;
-  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  Rounds rounds(order, p.rank, &out, all_right(in, 1));
   auto send = [&] {
+    rounds.before_send();
     out.renew(0);
     if (oo == nullptr && !p.sleep) return must(tw_send_blocking(p.endpoint, out.at(0), n, kDataTag), "tw_send_blocking");
     tw_request r = TW_REQUEST_NONE;
@@ -43,11 +44,14 @@ Sample tag_latency(Pair& p, const Order& order) {
     p.wait(r);
   };
   auto receive = [&] {
-    if (oi == nullptr && !p.sleep)
-      return must(tw_recv_blocking(p.worker, in.at(0), n, kDataTag, ~0ull, nullptr), "tw_recv_blocking");
-    tw_request r = TW_REQUEST_NONE;
-    must(tw_recv(p.worker, in.at(0), n, kDataTag, ~0ull, oi, &r), "tw_recv");
-    p.wait(r);
+    if (oi == nullptr && !p.sleep) {
+      must(tw_recv_blocking(p.worker, in.at(0), n, kDataTag, ~0ull, nullptr), "tw_recv_blocking");
+    } else {
+      tw_request r = TW_REQUEST_NONE;
+      must(tw_recv(p.worker, in.at(0), n, kDataTag, ~0ull, oi, &r), "tw_recv");
+      p.wait(r);
+    }
+    rounds.behind_receive();
   };
   p.sync();
   if (p.rank == 0)
@@ -60,7 +64,7 @@ Sample tag_latency(Pair& p, const Order& order) {
       receive();
       send();
     });
-  s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  s.verified = rounds.verified();
   return s;
 }
 
@@ -74,9 +78,10 @@ Sample tag_window(Pair& p, const Order& order) {
   const size_t n = order.size;
   Window window(order.window);
   char ack[4] = {};
-  if (p.rank == 0) buffers.fill(order.seed);
+  Rounds rounds = one_way(order, p.rank, buffers, order.window);
   p.sync();
   double seconds = time_windows(order, [&] {
+    rounds.before_send();
     for (size_t i = 0; i < order.window; ++i) {
       if (p.rank == 0) {
         buffers.renew(i);
@@ -86,6 +91,7 @@ Sample tag_window(Pair& p, const Order& order) {
       }
     }
     window.wait(p);
+    rounds.behind_receive();
     if (p.rank == 0)
       p.receive(ack, sizeof ack, kAckTag);
     else
@@ -93,7 +99,7 @@ Sample tag_window(Pair& p, const Order& order) {
   });
   s.seconds = seconds;
   s.messages = order.window;
-  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= buffers.check(i, order.seed);
+  s.verified = rounds.verified();
   return s;
 }
 
@@ -107,20 +113,22 @@ Sample tag_both(Pair& p, const Order& order) {
   const tw_op_options* oi = in.layout() ? &o_in : nullptr;
   const size_t n = order.size;
   Window sends(order.window), receives(order.window);
-  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  Rounds rounds(order, p.rank, &out, all_right(in, order.window));
   p.sync();
   s.seconds = time_windows(order, [&] {
+    rounds.before_send();
     for (size_t i = 0; i < order.window; ++i) {
       must(tw_recv(p.worker, in.at(i), n, kDataTag, ~0ull, oi, &receives.requests[i]), "tw_recv");
       out.renew(i);
       must(tw_send(p.endpoint, out.at(i), n, kDataTag, oo, &sends.requests[i]), "tw_send");
     }
     receives.wait(p);
+    rounds.behind_receive();
     sends.wait(p);
     p.sync();
   });
   s.messages = 2 * order.window;
-  for (size_t i = 0; i < order.window; ++i) s.verified &= in.check(i, order.seed + static_cast<uint64_t>(!p.rank));
+  s.verified = rounds.verified();
   return s;
 }
 
@@ -145,20 +153,28 @@ Sample bytes_latency(Pair& p, const Order& order) {
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
   s.route = p.route("bytes", order, out.at(0));
   s.fresh = out.renews();
-  out.fill(order.seed + static_cast<uint64_t>(p.rank));
+  Rounds rounds(order, p.rank, &out, all_right(in, 1));
+  auto send = [&] {
+    rounds.before_send();
+    bytes_send(p, out, order.size);
+  };
+  auto receive = [&] {
+    bytes_receive(p, in.at(0), order.size);
+    rounds.behind_receive();
+  };
   p.sync();
   if (p.rank == 0) {
     time_batches(order, &s.latency_us, [&] {
-      bytes_send(p, out, order.size);
-      bytes_receive(p, in.at(0), order.size);
+      send();
+      receive();
     });
   } else {
     time_batches(order, nullptr, [&] {
-      bytes_receive(p, in.at(0), order.size);
-      bytes_send(p, out, order.size);
+      receive();
+      send();
     });
   }
-  s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  s.verified = rounds.verified();
   return s;
 }
 
@@ -169,11 +185,12 @@ Sample bytes_window(Pair& p, const Order& order) {
   s.fresh = buffers.renews();
   Window window(order.window);
   char ack[4] = {};
-  if (p.rank == 0) buffers.fill(order.seed);
+  Rounds rounds = one_way(order, p.rank, buffers, order.window);
   p.sync();
   s.seconds = time_windows(order, [&] {
     tw_op_options all = TW_OP_OPTIONS_INIT;
     all.flags = TW_OP_WAIT_ALL;
+    rounds.before_send();
     for (size_t i = 0; i < order.window; ++i) {
       if (p.rank == 0) {
         buffers.renew(i);
@@ -183,13 +200,14 @@ Sample bytes_window(Pair& p, const Order& order) {
       }
     }
     window.wait(p);
+    rounds.behind_receive();
     if (p.rank == 0)
       p.receive(ack, sizeof ack, kAckTag);
     else
       p.send(ack, sizeof ack, kAckTag);
   });
   s.messages = order.window;
-  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= buffers.check(i, order.seed);
+  s.verified = rounds.verified();
   return s;
 }
 

@@ -2,6 +2,7 @@
 // Put, get and atomics. The latency of a put ends when the target's program sees it: it polls the last word of small
 // contiguous puts into mapped host memory, a signal otherwise.
 #include "exposed.hpp"
+#include "rounds.hpp"
 #include "tests.hpp"
 
 namespace perf {
@@ -42,19 +43,25 @@ void put_words(Exposed& x, const Order& order, std::vector<double>* out) {
     });
 }
 
-void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
+/// Is what arrived right?
+bool put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
   Pair& p = x.pair;
+  Rounds rounds(order, p.rank, &x.source, all_right(x.target, 1));
   tw_op_options o = x.options();
   o.signal = x.remote_signal;
   uint64_t round = 0;
   auto put = [&] {
     o.signal_value = round;
+    rounds.before_send();
     x.source.renew(0);
     tw_request r = TW_REQUEST_NONE;
     must(tw_put(p.endpoint, x.source.at(0), order.size, x.remote, 0, &o, &r), "tw_put");
     p.wait(r);
   };
-  auto see = [&] { must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait"); };
+  auto see = [&] {
+    must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait");
+    rounds.behind_receive();
+  };
   p.sync();
   if (p.rank == 0)
     time_batches(order, out, [&] {
@@ -68,6 +75,7 @@ void put_signals(Exposed& x, const Order& order, std::vector<double>* out) {
       see();
       put();
     });
+  return rounds.verified();
 }
 
 }  // namespace
@@ -77,17 +85,15 @@ Sample put_latency(Pair& p, const Order& order) {
   Exposed x(p, order, 1);
   s.route = p.route("put", order, x.source.at(0), x.remote);
   s.fresh = x.source.renews();
-  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   Order once = order;
   once.iterations = once.verify = 1;
-  put_signals(x, once, nullptr);
-  s.verified = x.target.check(0, order.seed + static_cast<uint64_t>(!p.rank));
+  s.verified = put_signals(x, once, nullptr);
   std::vector<double>* out = p.rank == 0 ? &s.latency_us : nullptr;
   x.reset_signal();
   if (order.size == 8 && !order.layout && !on_device(order.memory[0]) && !on_device(order.memory[1]))
     put_words(x, order, out);
   else
-    put_signals(x, order, out);
+    s.verified = put_signals(x, order, out) && s.verified;
   return s;
 }
 
@@ -96,23 +102,24 @@ Sample put_window(Pair& p, const Order& order) {
   Exposed x(p, order, order.window);
   s.route = p.route("put", order, x.source.at(0), x.remote);
   s.fresh = x.source.renews();
-  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
+  Rounds rounds(order, p.rank, p.rank == 0 ? &x.source : nullptr,
+                p.rank == 0 ? Rounds::Right() : all_right(x.target, order.window));
   std::vector<tw_request> requests(order.window, TW_REQUEST_NONE);
   tw_op_options o = x.options();
   p.sync();
-  if (p.rank == 0) {
-    s.seconds = time_windows(order, [&] {
-      for (size_t i = 0; i < order.window; ++i) {
-        x.source.renew(i);
-        must(tw_put(p.endpoint, x.source.at(i), order.size, x.remote, x.target.offset(i), &o, &requests[i]), "tw_put");
-      }
-      for (tw_request& r : requests) p.wait(r);
-      flush(p);
-    });
-  }
+  const auto put_all = [&] {
+    rounds.before_send();
+    for (size_t i = 0; i < order.window; ++i) {
+      x.source.renew(i);
+      must(tw_put(p.endpoint, x.source.at(i), order.size, x.remote, x.target.offset(i), &o, &requests[i]), "tw_put");
+    }
+    for (tw_request& r : requests) p.wait(r);
+    flush(p);
+  };
+  s.seconds = time_one_sided(p, order, rounds, put_all);
   p.sync();
   s.messages = order.window;
-  for (size_t i = 0; p.rank == 1 && i < order.window; ++i) s.verified &= x.target.check(i, order.seed);
+  s.verified = rounds.verified();
   return s;
 }
 
@@ -128,20 +135,22 @@ unsigned batch_of_gets(const Order& order, size_t window) {
 
 /// Gets of a window of buffers; their owner writes them anew before each one where they are not reused. Rank 0: the times,
 /// in ns.
-std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
+std::vector<double> gets(Exposed& x, const Order& order, size_t window, Rounds& rounds) {
   Pair& p = x.pair;
-  const bool renews = owner_renews(order);
+  const bool renews = owner_renews(order) || order.verify != 0;
   char token = 0;
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
-  const unsigned batch = batch_of_gets(order, window);
+  const unsigned batch = order.verify ? 1 : batch_of_gets(order, window);
+  const uint64_t counted = order.verify ? order.iterations * batch_of_gets(order, window) : order.iterations;
   std::vector<tw_request> requests(window, TW_REQUEST_NONE);
   const tw_op_options o = x.options();
   std::vector<double> times;
   p.sync();
-  for (uint64_t round = 0; round < warm + order.iterations; ++round) {
+  for (uint64_t round = 0; round < warm + counted; ++round) {
     if (p.rank == 1) {
       if (!renews) break;
       p.receive(&token, 1, kAckTag);
+      rounds.before_send();
       for (size_t i = 0; i < window; ++i) x.target.renew(i);
       p.send(&token, 1, kAckTag);
       continue;
@@ -157,6 +166,7 @@ std::vector<double> gets(Exposed& x, const Order& order, size_t window) {
       for (tw_request& r : requests) p.wait(r);
     }
     if (round >= warm) times.push_back(static_cast<double>(now_ns() - start) / batch);
+    rounds.behind_receive();
   }
   p.sync();
   return times;
@@ -167,13 +177,13 @@ Sample get_some(Pair& p, const Order& order, size_t window) {
   Exposed x(p, order, window);
   s.route = p.route("get", order, x.source.at(0), x.remote);
   s.fresh = owner_renews(order);
-  x.target.fill(order.seed + static_cast<uint64_t>(p.rank));
-  const std::vector<double> times = gets(x, order, window);
+  Rounds rounds(order, p.rank, p.rank == 1 ? &x.target : nullptr, p.rank == 1 ? Rounds::Right() : all_right(x.source, window));
+  const std::vector<double> times = gets(x, order, window, rounds);
   for (const double ns : times) s.latency_us.push_back(ns / 1e3);  // a get is a round trip by itself
   s.seconds = percentile(times, 50) / 1e9;
   s.messages = window;
   s.batch = batch_of_gets(order, window);
-  for (size_t i = 0; p.rank == 0 && i < window; ++i) s.verified &= x.source.check(i, order.seed + 1);
+  s.verified = rounds.verified();
   return s;
 }
 

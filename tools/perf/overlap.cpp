@@ -2,10 +2,12 @@
 // Does a transfer overlap with its receiver's computation? Rank 0 receives and computes for as long as a transfer takes;
 // what the two take together, less the longer of them, is what could not be hidden. Of tagged messages three times: the
 // sender progresses meanwhile; it computes, too, and the receive was posted first; the same, and the send was posted first.
+#include <cmath>
+#include <string>
 #include <utility>
 
-#include "buffers.hpp"
 #include "computation.hpp"
+#include "rounds.hpp"
 #include "starter.hpp"
 #include "tests.hpp"
 
@@ -75,11 +77,13 @@ struct Case {
 
 /// What receives take with so much computation between begin and end, in seconds, from rank 0's begin to its end. Where both
 /// compute, no rank progresses from when both have posted until then.
-std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, const Case& how, uint64_t steps) {
+std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, Rounds& rounds, const Case& how,
+                                        uint64_t steps) {
   std::vector<double> times;
   char go = 0;
   for (uint64_t i = 0; i < order.iterations * batch_of(order.size); ++i) {
     if (p.rank == 1) {
+      rounds.before_send();
       if (!how.sender_first) p.receive(&go, 1, kAckTag);
       way.begin();
       if (how.sender_first) p.send(&go, 1, kAckTag);
@@ -94,6 +98,7 @@ std::vector<double> receive_and_compute(Pair& p, const Order& order, Way& way, c
     if (steps != 0) compute(steps);
     way.end();
     times.push_back(static_cast<double>(now_ns() - start) / 1e9);
+    rounds.behind_receive();
   }
   return times;
 }
@@ -104,26 +109,32 @@ struct Hidden {
 };
 
 /// Both ranks compute for as long as rank 0's receives took.
+constexpr int kLongest = 600;  // seconds: nobody computes for longer because another process says so
 double agree(Pair& p, double seconds) {
   if (p.rank == 0) {
     p.send(&seconds, sizeof seconds, kAckTag);
   } else {
     p.receive(&seconds, sizeof seconds, kAckTag);
+    if (!std::isfinite(seconds) || seconds < 0 || seconds > kLongest) {
+      end_with("the other process says that a transfer takes " + std::to_string(seconds) + " s; up to " +
+               std::to_string(kLongest) + " s are measured: a smaller --size");
+    }
   }
   return seconds;
 }
 
-Hidden measure_way(Pair& p, const Order& order, Way& way, const Case& how) {
+Hidden measure_way(Pair& p, const Order& order, Way& way, Rounds& rounds, const Case& how) {
   p.sync();
   Hidden h;
-  h.transfer_us = receive_and_compute(p, order, way, how, 0);
+  h.transfer_us = receive_and_compute(p, order, way, rounds, how, 0);
   const double transfer = agree(p, percentile(h.transfer_us, 50));
   for (double& t : h.transfer_us) t *= 1e6;
   const uint64_t steps = steps_for(transfer);
   std::vector<double> alone;
   for (uint64_t i = 0; i < order.iterations; ++i) alone.push_back(seconds_of(steps));
   p.sync();
-  const double computation = percentile(alone, 50), both = percentile(receive_and_compute(p, order, way, how, steps), 50);
+  const double computation = percentile(alone, 50);
+  const double both = percentile(receive_and_compute(p, order, way, rounds, how, steps), 50);
   if (p.rank == 0) h.percent = hidden_percent(transfer, computation, both);
   return h;
 }
@@ -135,20 +146,20 @@ Sample overlap(Pair& p, const Order& order) {
   Sample s;
   Buffers buffers(p.context, order, 1, p.rank);
   s.route = p.route("send", order, buffers.at(0));
-  if (p.rank == 1) buffers.fill(order.seed);
+  Rounds rounds(order, p.rank, p.rank == 1 ? &buffers : nullptr, p.rank == 1 ? Rounds::Right() : all_right(buffers, 1));
   ByMessage message(p, order, buffers);
   const auto verify = [&] {
-    if (p.rank == 0) s.verified &= buffers.check(0, order.seed);
+    s.verified &= rounds.verified();
     if (p.rank == 0) buffers.poison();
   };
-  Hidden by_message = measure_way(p, order, message, {.sender_first = false, .both_compute = false});
+  Hidden by_message = measure_way(p, order, message, rounds, {.sender_first = false, .both_compute = false});
   verify();
-  const Hidden receiver_first = measure_way(p, order, message, {.sender_first = false, .both_compute = true});
+  const Hidden receiver_first = measure_way(p, order, message, rounds, {.sender_first = false, .both_compute = true});
   verify();
-  const Hidden sender_first = measure_way(p, order, message, {.sender_first = true, .both_compute = true});
+  const Hidden sender_first = measure_way(p, order, message, rounds, {.sender_first = true, .both_compute = true});
   verify();
   ByChannel channel(p, order, buffers);
-  const Hidden by_channel = measure_way(p, order, channel, {.sender_first = false, .both_compute = false});
+  const Hidden by_channel = measure_way(p, order, channel, rounds, {.sender_first = false, .both_compute = false});
   verify();
   p.sync();
   s.latency_us = std::move(by_message.transfer_us);

@@ -45,8 +45,10 @@ uint32_t add_wait(Exposed& x, tw_plan* plan, const std::vector<uint32_t>& first)
 
 }  // namespace
 
-std::vector<double> plan_rounds(Exposed& x, const Order& order, const std::vector<Piece>& pieces, std::string* ways) {
+std::vector<double> plan_rounds(Exposed& x, const Order& order, const std::vector<Piece>& pieces, Rounds::Right right,
+                                bool* verified, std::string* ways) {
   Pair& p = x.pair;
+  Rounds rounds(order, p.rank, pieces.empty() ? nullptr : &x.source, std::move(right));
   x.reset_signal();
   Starter starter(p, order);
   if (p.rank == 0) {
@@ -59,12 +61,17 @@ std::vector<double> plan_rounds(Exposed& x, const Order& order, const std::vecto
   p.sync();
   std::vector<double> one_way;
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
-  for (uint64_t i = 0; i < warm + order.iterations; ++i) {
+  for (uint64_t i = 0; i < warm + Starter::counted(order); ++i) {
+    rounds.before_send();
     const uint64_t start = now_ns();
     starter.start();
     if (i >= warm) one_way.push_back(static_cast<double>(now_ns() - start) / 2e3 / starter.runs());
+    if (order.verify == 0) continue;
+    rounds.behind_receive();
+    p.sync();  // rank 0's next put would be in the way of what rank 1 looks at
   }
   p.sync();
+  *verified = rounds.verified() && *verified;
   return one_way;
 }
 

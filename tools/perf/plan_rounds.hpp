@@ -3,6 +3,7 @@
 // it, answers with the same.
 #pragma once
 #include "exposed.hpp"
+#include "rounds.hpp"
 #include "starter.hpp"
 #include "tests.hpp"
 
@@ -16,6 +17,8 @@ struct Piece {
 };
 
 /// Runs the order's round trips and gives what each took one way, in microseconds, a sample a batch (rank 0). No piece: only signals.
-std::vector<double> plan_rounds(Exposed& x, const Order& order, const std::vector<Piece>& pieces, std::string* ways = nullptr);
+/// right: have the pieces arrived? *verified turns false where they have not.
+std::vector<double> plan_rounds(Exposed& x, const Order& order, const std::vector<Piece>& pieces, Rounds::Right right,
+                                bool* verified, std::string* ways = nullptr);
 
 }  // namespace perf

@@ -25,20 +25,23 @@ std::vector<Piece> scattered(uint64_t count, uint64_t length) {
 }
 
 /// Do the pieces of the target hold the other side's bytes, and everything else what it was poisoned with?
-bool right(const Exposed& x, const Order& order, const std::vector<Piece>& pieces, size_t size) {
+bool right(const Exposed& x, uint64_t seed, const std::vector<Piece>& pieces, size_t size) {
   std::vector<unsigned char> seen(size), wanted(size, Buffers::kPoisoned), theirs(size);
-  Buffers::pattern_into(theirs.data(), size, order.seed + static_cast<uint64_t>(!x.pair.rank));
+  Buffers::pattern_into(theirs.data(), size, seed);
   for (const Piece& piece : pieces) std::memcpy(&wanted[piece.to], &theirs[piece.from], piece.length);
   x.target.read(0, seen.data(), size);
   return seen == wanted;
 }
 
 /// k single operations, each called by the host; the last one's signal covers all.
-std::vector<double> single_calls(Exposed& x, const Order& order, const std::vector<Piece>& pieces) {
+std::vector<double> single_calls(Exposed& x, const Order& order, const std::vector<Piece>& pieces, Rounds::Right right,
+                                 bool* verified) {
   Pair& p = x.pair;
+  Rounds rounds(order, p.rank, &x.source, std::move(right));
   x.reset_signal();
   uint64_t round = 0;
   auto send = [&] {
+    rounds.before_send();
     for (const Piece& piece : pieces) {
       must(tw_put(p.endpoint, x.source.at(0) + piece.from, piece.length, x.remote, piece.to, nullptr, nullptr), "tw_put");
     }
@@ -46,7 +49,10 @@ std::vector<double> single_calls(Exposed& x, const Order& order, const std::vect
     o.flags = TW_OP_AFTER_ALL;
     must(tw_signal_post(x.remote_signal, round, &o, nullptr), "tw_signal_post");
   };
-  auto see = [&] { must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait"); };
+  auto see = [&] {
+    must(tw_signal_wait(x.signal, round, TW_COMPARE_GE, TW_FOREVER), "tw_signal_wait");
+    rounds.behind_receive();
+  };
   std::vector<double> one_way;
   time_batches(order, &one_way, [&] {
     ++round;
@@ -55,6 +61,7 @@ std::vector<double> single_calls(Exposed& x, const Order& order, const std::vect
     if (p.rank == 1) send();
   });
   p.sync();
+  *verified = rounds.verified() && *verified;
   return one_way;
 }
 
@@ -87,21 +94,19 @@ Sample signal_latency(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
   std::string ways;
-  s.latency_us = plan_rounds(x, order, {}, &ways);
+  s.latency_us = plan_rounds(x, order, {}, {}, &s.verified, &ways);
   s.route = route_of(p, ways);
   const uint64_t warm = order.verify ? 0 : order.iterations / 10 + 1;
-  s.verified = x.signal_value() == (warm + order.iterations) * batch_of(order);
+  s.verified = x.signal_value() == (warm + Starter::counted(order)) * (order.verify ? 1 : batch_of(order));
   return s;
 }
 
 Sample put_latency_planned(Pair& p, const Order& order) {
   Sample s;
   Exposed x(p, order, 1);
-  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
   std::string ways;
-  s.latency_us = plan_rounds(x, order, whole(x, order), &ways);
+  s.latency_us = plan_rounds(x, order, whole(x, order), all_right(x.target, 1), &s.verified, &ways);
   s.route = route_of(p, ways);
-  s.verified = x.target.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   return s;
 }
 
@@ -114,22 +119,21 @@ Sample chain(Pair& p, const Order& order) {
   room.size = 2 * total;
   room.layout = {};
   Exposed x(p, room, 1);
-  x.source.fill(order.seed + static_cast<uint64_t>(p.rank));
+  const Rounds::Right scattered_right = [&](uint64_t seed) { return right(x, seed, pieces, room.size); };
   std::string ways;
-  s.latency_us = plan_rounds(x, order, pieces, &ways);
-  s.verified = right(x, order, pieces, room.size);
+  s.latency_us = plan_rounds(x, order, pieces, scattered_right, &s.verified, &ways);
   s.route = route_of(p, ways);
   x.target.poison();
-  const double planned = percentile(s.latency_us, 50), straight = percentile(plan_rounds(x, order, contiguous), 50);
-  s.verified &= right(x, order, contiguous, room.size);
+  const Rounds::Right contiguous_right = [&](uint64_t seed) { return right(x, seed, contiguous, room.size); };
+  const double planned = percentile(s.latency_us, 50);
+  const double straight = percentile(plan_rounds(x, order, contiguous, contiguous_right, &s.verified), 50);
   s.bytes = total;
   s.figures = {{"pieces", static_cast<double>(order.window), ""},
                {"contiguous", straight, "us"},
                {"of_contiguous", 100 * planned / straight, "%"}};
   if (on_device(order.memory[0]) || on_device(order.memory[1])) return s;
   x.target.poison();
-  s.figures.push_back({"single_calls", percentile(single_calls(x, order, pieces), 50), "us"});
-  s.verified &= right(x, order, pieces, room.size);
+  s.figures.push_back({"single_calls", percentile(single_calls(x, order, pieces, scattered_right, &s.verified), 50), "us"});
   s.figures.push_back({"cpu_per_piece", cpu_ns(x, order, pieces), "ns"});
   return s;
 }

@@ -20,7 +20,7 @@ std::string plan_place(const Order& order, int side) {
 }
 
 Starter::Starter(Pair& pair, const Order& order, unsigned plans)
-    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(batch_of(order)), plans_(plans) {
+    : pair_(pair), trigger_(static_cast<Trigger>(order.trigger)), runs_(order.verify ? 1 : batch_of(order)), plans_(plans) {
   const std::string place = plan_place(order, pair.rank);
   tw_plan_options o = TW_PLAN_OPTIONS_INIT;
   o.place = place.c_str();
@@ -29,6 +29,10 @@ Starter::Starter(Pair& pair, const Order& order, unsigned plans)
   tw_queue_options waits = TW_QUEUE_OPTIONS_INIT;
   waits.waits = order.waits;
   if (trigger_ != Trigger::host) must(tw_queue_create(pair.context, place.c_str(), &waits, &queue_), "tw_queue_create");
+}
+
+uint64_t Starter::counted(const Order& order) {
+  return order.verify ? order.iterations * batch_of(order.size) : order.iterations;
 }
 
 Starter::~Starter() {

@@ -13,7 +13,8 @@ namespace perf {
 /// Where plans of this side run: the device of its buffers, or "host".
 std::string plan_place(const Order& order, int side);
 
-/// Plans, empty at first, then prepared and started one after the other, as many times in a row as the order's batches have.
+/// Plans, empty at first, then prepared and started one after the other, as many times in a row as the order's batches have (of an order
+/// to verify: once).
 class Starter {
  public:
   Starter(Pair& pair, const Order& order, unsigned plans = 1);
@@ -22,6 +23,8 @@ class Starter {
   Starter& operator=(const Starter&) = delete;
   tw_plan* plan(unsigned i = 0) const { return plans_[i]; }
   unsigned runs() const { return runs_; }
+  /// Starts of an order, those for warming up apart. Of one to verify each starts a single run, so that it can be looked at.
+  static uint64_t counted(const Order& order);
   void prepare();            // when all steps are added; both ranks
   void start();              // runs() of them, one after the other, and waits for the end
   std::string ways() const;  // how the steps go: "mapped", "by the host", or both
