@@ -89,6 +89,13 @@ void print_header() {
               "us/iteration", "[MFLOPS]", "gosa", "field");
 }
 
+/// JSON has no infinity and no number that is none.
+std::string json_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return std::isfinite(value) ? text : "null";
+}
+
 void print(const Result& r, bool json) {
   const double each = r.seconds / static_cast<double>(r.iterations) * 1e6;
   if (json) {
@@ -96,14 +103,14 @@ void print(const Result& r, bool json) {
         "{\"app\": \"himeno\", \"size\": \"%s\", \"processes\": %d, \"decomposition\": \"%s\", \"memory\": \"%s\", "
         "\"trigger\": \"%s\", "
         "\"iterations\": %" PRIu64
-        ", \"seconds\": %.6g, \"us_per_iteration\": %.6g, \"mflops\": %.6g, \"gosa\": %.17g, \"field\": \"%016" PRIx64 "\"}\n",
+        ", \"seconds\": %.6g, \"us_per_iteration\": %.6g, \"mflops\": %.6g, \"gosa\": %s, \"field\": \"%016" PRIx64 "\"}\n",
         r.size.c_str(), r.processes, r.decomposition.c_str(), r.memory.c_str(), r.trigger.c_str(), r.iterations, r.seconds,
-        each, r.mflops, r.gosa, r.field);
+        each, r.mflops, json_number(r.gosa).c_str(), r.field);
   } else {
     std::printf("%-4s %9s %-8s %-8s %10" PRIu64 " %12.2f %12.0f %14.7e  %016" PRIx64 "\n", r.size.c_str(),
                 r.decomposition.c_str(), r.memory.c_str(), r.trigger.c_str(), r.iterations, each, r.mflops, r.gosa, r.field);
   }
-  std::fflush(stdout);
+  apps::flush_results();
 }
 
 /// Seconds of `count` iterations on the slowest rank, in pieces for the progress bar; each piece is waited for.
@@ -171,6 +178,7 @@ void all_triggers(apps::Ranks& ranks, const Options& o, const Size& size, uint64
     field.reset();
     const Result result = measure(ranks, o, field, parts, trigger, iterations);
     if (ranks.rank() == 0) print(result, o.json);
+    if (!std::isfinite(result.gosa)) throw std::runtime_error("gosa is no number: the iteration diverges, a smaller --cross");
   }
   ranks.align();  // before the field ends
 }

@@ -7,11 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -21,6 +26,9 @@
 
 namespace apps {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kGrace{5};  // for ranks that are asked to end, as `thalweg run` gives
 
 int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
@@ -48,11 +56,15 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
   /// In a child, too.
   void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  int next() const {
-    int number = 0;
-    while ((number = ::sigwaitinfo(&awaited_, nullptr)) < 0) {
+  /// The next one; 0: none until then.
+  int next(const std::optional<Clock::time_point>& until) const {
+    for (;;) {
+      const auto left = until ? std::max(*until - Clock::now(), Clock::duration::zero()) : std::chrono::hours(1);
+      const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+      const timespec wait = {static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+      if (const int number = ::sigtimedwait(&awaited_, nullptr, &wait); number > 0) return number;
+      if (until && Clock::now() >= *until) return 0;
     }
-    return number;
   }
 
  private:
@@ -93,21 +105,29 @@ void end_all(const Running& running, int number) {
 }
 
 /// The next one that ends, and its exit code; signals are passed on meanwhile.
-std::pair<pid_t, int> next_end(const Running& running, const Signals& signals) {
+/// From kill_at on what is left is killed.
+std::pair<pid_t, int> next_end(const Running& running, const Signals& signals, std::optional<Clock::time_point>* kill_at) {
   for (;;) {
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid > 0) return {pid, exit_code(status)};
     if (pid < 0) throw std::runtime_error("waitpid failed");
-    if (const int number = signals.next(); number != SIGCHLD) end_all(running, number);
+    const int number = signals.next(*kill_at);
+    if (number == 0) {
+      end_all(running, SIGKILL);
+      kill_at->reset();
+    } else if (number != SIGCHLD) {
+      end_all(running, number);
+    }
   }
 }
 
 /// Waits for all; ends the others when one fails.
 int look_after(Running running, const Signals& signals) {
   int code = 0;
+  std::optional<Clock::time_point> kill_at;
   while (!running.empty()) {
-    const auto [pid, ended] = next_end(running, signals);
+    const auto [pid, ended] = next_end(running, signals, &kill_at);
     const auto found = running.find(pid);
     if (found == running.end()) continue;
     const unsigned rank = found->second;
@@ -116,6 +136,8 @@ int look_after(Running running, const Signals& signals) {
     code = ended;
     if (!running.empty()) std::fprintf(stderr, "rank %u ended with %d; ending the others\n", rank, ended);
     end_all(running, SIGTERM);
+    end_all(running, SIGCONT);  // one that is stopped hears of nothing else
+    kill_at = Clock::now() + kGrace;
   }
   return code;
 }
@@ -158,12 +180,21 @@ std::string fresh_folder() {
   return folder;
 }
 
+void flush_results() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Unwritten(std::string("the results cannot be written: ") + std::strerror(errno != 0 ? errno : EIO));
+}
+
 int run(unsigned processes, char** argv, const std::function<void(Ranks&)>& body) try {
   if (std::getenv("THALWEG_RANK") == nullptr) return launch(processes, argv);
   Ranks ranks;
   body(ranks);
   ranks.align();  // nobody leaves whom another still needs
   return 0;
+} catch (const Unwritten& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 3;
 } catch (const std::exception& error) {
   const char* rank = std::getenv("THALWEG_RANK");
   std::fprintf(stderr, "%s%s: %s\n", rank == nullptr ? "" : "rank ", rank == nullptr ? "error" : rank, error.what());

@@ -2,6 +2,7 @@
 // Starting the processes of an application on this machine.
 #pragma once
 #include <functional>
+#include <stdexcept>
 #include <string>
 
 namespace apps {
@@ -16,5 +17,12 @@ int run(unsigned processes, char** argv, const std::function<void(Ranks&)>& body
 /// For a job of one's own: a key (hex), and a folder for its store that only this user can read.
 std::string fresh_key();
 std::string fresh_folder();
+
+/// What was printed is lost: run() gives 3.
+struct Unwritten : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// Throws Unwritten where stdout, a full disk for example, takes no more.
+void flush_results();
 
 }  // namespace apps

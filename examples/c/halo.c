@@ -22,6 +22,7 @@ static void exchange(pair *p, const tw_layout *edge, const tw_layout *halo) {
   tw_request requests[2] = {TW_REQUEST_NONE, TW_REQUEST_NONE};
   send.layout = edge;
   receive.layout = halo;
+  receive.source = p->endpoint; /* a receive from anybody would go on waiting when it is gone */
   must(tw_recv(p->worker, field, 0, TAG, UINT64_MAX, &receive, &requests[0]), "tw_recv");
   must(tw_send(p->endpoint, field, 0, TAG, &send, &requests[1]), "tw_send");
   must(tw_request_finish_all(requests, 2), "tw_request_finish_all");

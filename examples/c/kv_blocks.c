@@ -39,7 +39,7 @@ static void write_blocks(pair *p, const void *pool_key, size_t pool_length, cons
   }
   must(tw_request_finish_all(requests, LAYERS), "tw_request_finish_all");
   for (int layer = 0; layer < LAYERS; layer++) tw_layout_destroy(where[layer]);
-  must(tw_recv_blocking(p->worker, NULL, 0, ALL_READ, UINT64_MAX, NULL), "tw_recv_blocking");
+  pair_receive(p, NULL, 0, ALL_READ);
   tw_remote_signal_release(ready);
   tw_remote_memory_release(pool);
 }

@@ -97,4 +97,14 @@ static inline int pair_close(pair *p) {
   if (p->rank == 0) waitpid(p->child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
+
+/* From the other process alone: a receive from anybody would go on waiting when it is gone. */
+static inline void pair_receive(pair *p, void *data, size_t length, uint64_t tag) {
+  tw_op_options from = TW_OP_OPTIONS_INIT;
+  tw_request request = TW_REQUEST_NONE;
+  from.source = p->endpoint;
+  must(tw_recv(p->worker, data, length, tag, UINT64_MAX, &from, &request), "tw_recv");
+  if (request != TW_REQUEST_NONE) must(tw_request_finish(request), "tw_request_finish");
+}
+
 #endif

@@ -17,9 +17,9 @@ int main(int argc, char **argv) {
     if (p.rank == 0) {
       hops++;
       must(tw_send_blocking(p.endpoint, &hops, sizeof hops, TAG), "send");
-      must(tw_recv_blocking(p.worker, &hops, sizeof hops, TAG, UINT64_MAX, NULL), "receive");
+      pair_receive(&p, &hops, sizeof hops, TAG);
     } else {
-      must(tw_recv_blocking(p.worker, &hops, sizeof hops, TAG, UINT64_MAX, NULL), "receive");
+      pair_receive(&p, &hops, sizeof hops, TAG);
       hops++;
       must(tw_send_blocking(p.endpoint, &hops, sizeof hops, TAG), "send");
     }

@@ -23,7 +23,8 @@ thalweg::Layout column_layout(uint64_t column) {
 
 void exchange(examples::Pair& pair, const thalweg::Layout& edge, const thalweg::Layout& halo) {
   thalweg::Request sent, received;
-  examples::must(pair.worker.recv({&field, 0}, kTag, received, UINT64_MAX, thalweg::OpOptions().layout(halo)));
+  examples::must(
+      pair.worker.recv({&field, 0}, kTag, received, UINT64_MAX, thalweg::OpOptions().layout(halo).source(pair.endpoint.get())));
   examples::must(pair.endpoint.send({&field, 0}, kTag, sent, thalweg::OpOptions().layout(edge)));
   examples::must(received.wait());
   examples::must(sent.wait());

@@ -36,7 +36,7 @@ void write_blocks(examples::Pair& pair) {
     examples::must(pair.endpoint.put(fresh[layer], pool, 0, requests[layer], put));
   }
   for (thalweg::Request& request : requests) examples::must(request.wait());
-  examples::must(pair.worker.recv_blocking({}, kAllRead));
+  pair.receive({}, kAllRead);
 }
 
 void read_blocks(examples::Pair& pair) {

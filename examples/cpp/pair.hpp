@@ -78,6 +78,13 @@ struct Pair {
     endpoint.wait(std::chrono::seconds(10));
   }
 
+  /// From the other process alone: a receive from anybody would go on waiting when it is gone.
+  void receive(thalweg::Bytes to, uint64_t tag) const {
+    thalweg::Request received;
+    must(worker.recv(to, tag, received, UINT64_MAX, thalweg::OpOptions().source(endpoint.get())));
+    must(received.wait());
+  }
+
   void close() {
     must(endpoint.close());
     start.exchange("");  // neither tears its worker down while the other still closes

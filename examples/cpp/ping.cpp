@@ -13,9 +13,9 @@ int main(int, char** argv) {
       if (pair.rank == 0) {
         ++hops[0];
         examples::must(pair.endpoint.send_blocking(hops, tag));
-        examples::must(pair.worker.recv_blocking(hops, tag));
+        pair.receive(hops, tag);
       } else {
-        examples::must(pair.worker.recv_blocking(hops, tag));
+        pair.receive(hops, tag);
         ++hops[0];
         examples::must(pair.endpoint.send_blocking(hops, tag));
       }

@@ -49,7 +49,7 @@ def serve(pipe, key):
 if __name__ == "__main__":
     key = os.urandom(32)
     here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there, key))
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there, key), daemon=True)
     server.start()
     there.close()  # the server's: its end is then heard
     asyncio.run(asyncio.wait_for(clients(here.recv(), key), 60))

@@ -47,8 +47,9 @@ def half(pipe, key, rank):
 if __name__ == "__main__":
     key = os.urandom(32)
     here, there = multiprocessing.Pipe()
-    other = multiprocessing.get_context("spawn").Process(target=half, args=(there, key, 1))
+    other = multiprocessing.get_context("spawn").Process(target=half, args=(there, key, 1), daemon=True)
     other.start()
+    there.close()  # the other process's: its end is then heard
     together = half(here, key, 0)
     other.join()
     alone = start_field()

@@ -3,6 +3,7 @@
 
 import multiprocessing
 import os
+import time
 import zlib
 
 import numpy as np
@@ -32,8 +33,9 @@ def source(pipe, key):
 if __name__ == "__main__":
     key = os.urandom(32)
     here, there = multiprocessing.Pipe()
-    other = multiprocessing.get_context("spawn").Process(target=source, args=(there, key))
+    other = multiprocessing.get_context("spawn").Process(target=source, args=(there, key), daemon=True)
     other.start()
+    there.close()  # the source's: its end is then heard
     context = tw.Context(job_key=key)
     worker = tw.Worker(context)
     memory = tw.Memory.allocate(context, len(WANTED) * BLOCK)
@@ -43,7 +45,9 @@ if __name__ == "__main__":
     arrived.wait(len(WANTED), timeout=30)
     blocks = np.frombuffer(memory, np.uint8).reshape(len(WANTED), BLOCK)
     sums = [zlib.crc32(block) for block in blocks]
+    deadline = time.monotonic() + 30
     while not here.poll():  # the source's flush may need this side's progress
+        assert time.monotonic() < deadline, "the source does not say what it has sent"
         worker.wait(0.01)
     assert sums == here.recv()
     here.send("seen")

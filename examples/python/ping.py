@@ -32,7 +32,7 @@ def play(pipe, key, first):
 
 if __name__ == "__main__":
     here, there = multiprocessing.Pipe()
-    other = multiprocessing.get_context("spawn").Process(target=play, args=(there, KEY, False))
+    other = multiprocessing.get_context("spawn").Process(target=play, args=(there, KEY, False), daemon=True)
     other.start()
     there.close()  # the other process's: its end is then heard
     play(here, KEY, True)

@@ -52,19 +52,29 @@ void Live::close() {
   if (!socket_) return;
   context_.loop.call([&] {
     while (!clients_.empty()) drop(clients_.begin()->first);
+    if (pause_ != 0) context_.loop.cancel(pause_);
     context_.loop.remove(socket_.get());
     unlink(path_.c_str());
     socket_ = UniqueFd();
   });
 }
 
+/// After a while in which there were no descriptors. Whoever has connected meanwhile waits in the backlog.
+void Live::look_again() {
+  pause_ = 0;
+  if (is_error(context_.loop.add(socket_.get(), EPOLLIN, [this](uint32_t) { incoming(); })))
+    pause_ = context_.loop.after(kSecond, [this] { look_again(); });
+}
+
 void Live::incoming() {
   UniqueFd socket;
   const Status status = accept_from(socket_.get(), &socket);
   if (status == TW_AGAIN) return;
-  if (is_error(status)) {  // out of descriptors: not looked at any more, or it would be without end
-    warn_once("live", std::string("the live socket is closed, thalweg top does not see this process: ") + last_error());
-    return context_.loop.remove(socket_.get());
+  if (is_error(status)) {  // out of descriptors: not looked at for a while, or it would be without end
+    warn_once("live", std::string("thalweg top does not see this process for now: ") + last_error());
+    context_.loop.remove(socket_.get());
+    pause_ = context_.loop.after(kSecond, [this] { look_again(); });
+    return;
   }
   const uid_t uid = peer_uid(socket.get());
   if ((uid != geteuid() && uid != 0) || clients_.size() >= kClients) return;  // closed again

@@ -43,6 +43,7 @@ class Live {
   };
 
   void incoming();
+  void look_again();
   void ready(int fd, uint32_t events);
   bool read(Client& client);
   bool write(Client& client);
@@ -56,7 +57,8 @@ class Live {
   std::string path_;
   std::map<int, std::unique_ptr<Client>> clients_;  // by descriptor
   std::string snapshot_;
-  uint64_t made_ = 0;  // when
+  uint64_t made_ = 0;   // when
+  uint64_t pause_ = 0;  // timer, while the socket is not looked at
 };
 
 }  // namespace thalweg::impl

@@ -3,6 +3,7 @@
 #include "trace/trace.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,11 +104,35 @@ void stop_at_exit() {
   if (session != nullptr) (void)session->stop();  // it has warned of errors
 }
 
+/// "name.ending" -> "name-2.ending".
+std::string numbered(std::string path, const std::string& number) {
+  const size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1, dot = path.rfind('.');
+  return path.insert(dot != std::string::npos && dot > name ? dot : path.size(), "-" + number);
+}
+
+/// The file, empty and locked while it is written: processes of two containers or hosts may have one number, and one folder. *path is
+/// the name that was free.
+Status open_alone(std::string* path, UniqueFd* out) {
+  constexpr int kMost = 1000;
+  const std::string wanted = *path;
+  for (int i = 1; i <= kMost; ++i) {
+    if (i > 1) *path = numbered(wanted, std::to_string(i));
+    UniqueFd fd(open(path->c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!fd) return fail_errno(errno, ("open the timeline " + *path).c_str());
+    // A file system without locks has no other way than before; what is no file (a pipe, a terminal) has nothing to cut.
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
+    if (ftruncate(fd.get(), 0) != 0 && errno != EINVAL) return fail_errno(errno, ("empty the timeline " + *path).c_str());
+    *out = std::move(fd);
+    return TW_OK;
+  }
+  return fail(TW_ERR_BUSY, "%d timelines named as %s are being written: give another name", kMost, wanted.c_str());
+}
+
 /// By one thread at a time.
 Status begin_session(const std::string& path, const void* owner, std::unique_ptr<Session>* out) {
-  const std::string file = expand(path);
-  UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!fd) return fail_errno(errno, ("open the timeline " + file).c_str());
+  std::string file = expand(path);
+  UniqueFd fd;
+  if (Status s = open_alone(&file, &fd); is_error(s)) return s;
   static const int registered = atexit(stop_at_exit);
   (void)registered;
   *out = std::make_unique<Session>(std::move(fd), file, owner);
@@ -284,10 +309,7 @@ Status start_by_environment() {
   const char* const asked = getenv("THALWEG_TRACE");
   if (asked == nullptr || *asked == 0) return TW_OK;
   std::string path = asked;
-  if (path.find("%p") == std::string::npos) {
-    const size_t name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1, dot = path.rfind('.');
-    path.insert(dot != std::string::npos && dot > name ? dot : path.size(), "-%p");
-  }
+  if (path.find("%p") == std::string::npos) path = numbered(path, "%p");
   return start(path, &all);
 }
 

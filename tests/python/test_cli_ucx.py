@@ -48,6 +48,27 @@ def test_settings_give_way_to_the_users(pretended):
     assert sorted(os.listdir(folders[0])) == ["libucp-thalweg.so.0", "libucp.so", "libucp.so.0"]
 
 
+@pytest.mark.parametrize("kind", ["link", "open"])
+def test_a_cache_that_others_may_change_is_not_loaded_from(kind, pretended):
+    cache = pathlib.Path(pretended["XDG_CACHE_HOME"])
+    cache.mkdir()
+    if kind == "link":
+        (cache / "elsewhere").mkdir(mode=0o700)
+        (cache / "thalweg").symlink_to(cache / "elsewhere")
+    else:
+        (cache / "thalweg").mkdir()
+        (cache / "thalweg").chmod(0o777)
+    done = launch("--", "true", **pretended)
+    assert done.returncode == 127 and "XDG_CACHE_HOME" in done.stderr
+
+
+def test_the_cache_is_the_users_alone(pretended):
+    assert launch("--", "true", **pretended).returncode == 0
+    folders = [pathlib.Path(pretended["XDG_CACHE_HOME"]) / "thalweg"]
+    folders += [folder for folder in folders[0].iterdir()]
+    assert len(folders) == 2 and all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
+
+
 def test_the_exit_code_is_the_programs_and_who_used_none_is_said(pretended):
     done = launch("--", "sh", "-c", "exit 7", **pretended)
     assert done.returncode == 7

@@ -123,6 +123,24 @@ def test_a_server_outlives_its_clients_and_they_its_end(begin, test):
     server.port()
 
 
+def packed_order(change) -> bytes:
+    """As thalweg-perf sends it."""
+    asked = {
+        "test": b"tag_bw",
+        "size": 64,
+        "iterations": 3,
+        "window": 4,
+        "layout": (0, 0, 0),
+        "trigger": 0,
+        "waits": 0,
+    } | change
+    return struct.pack(
+        "24s8Q8B24s24s",
+        *(asked["test"], asked["size"], asked["iterations"], asked["window"], 1, 0, *asked["layout"]),
+        *(0, asked["trigger"], asked["waits"], 0, 0, 0, 0, 0, b"plain", b"plain"),
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -141,20 +159,7 @@ def test_a_server_outlives_its_clients_and_they_its_end(begin, test):
 )
 def test_a_server_checks_what_a_peer_orders(begin, change, words):
     """A client of this test's own, with the right key, which sends an order that thalweg-perf would not."""
-    asked = {
-        "test": b"tag_bw",
-        "size": 64,
-        "iterations": 3,
-        "window": 4,
-        "layout": (0, 0, 0),
-        "trigger": 0,
-        "waits": 0,
-    } | change
-    order = struct.pack(
-        "24s8Q8B24s24s",
-        *(asked["test"], asked["size"], asked["iterations"], asked["window"], 1, 0, *asked["layout"]),
-        *(0, asked["trigger"], asked["waits"], 0, 0, 0, 0, 0, b"plain", b"plain"),
-    )
+    order = packed_order(change)
     server = Server(begin)
     with tw.Worker(tw.Context(job_key=bytes.fromhex(KEY))) as worker:
         endpoint = worker.connect(f"127.0.0.1:{server.port()}")
@@ -165,6 +170,35 @@ def test_a_server_checks_what_a_peer_orders(begin, change, words):
         else:
             raise AssertionError("it has ended")
     server.port()  # serves on
+
+
+def refused(server, words) -> None:
+    """The server says so, and serves the next one."""
+    assert any(words in line for line in server.process.stderr), "it has ended"
+    server.port()
+
+
+@pytest.mark.parametrize("length", [1, 1 << 20])
+def test_a_server_takes_no_active_message_that_was_not_ordered(begin, length):
+    """Neither one that its handler would copy nor one that it would fetch, into a buffer of 64 bytes."""
+    server = Server(begin)
+    with tw.Worker(tw.Context(job_key=bytes.fromhex(KEY))) as worker:
+        endpoint = worker.connect(f"127.0.0.1:{server.port()}")
+        endpoint.send(packed_order({"test": b"am_bw", "window": 1}), tag=0xFFFF000000000001)
+        endpoint.send(b"\0", tag=8)
+        endpoint.am_send(1, bytes(length))
+        refused(server, "what was not ordered")
+
+
+@pytest.mark.parametrize("seconds", [1e18, float("nan"), float("inf"), -1.0])
+def test_a_server_computes_for_no_longer_than_makes_sense(begin, seconds):
+    server = Server(begin)
+    with tw.Worker(tw.Context(job_key=bytes.fromhex(KEY))) as worker:
+        endpoint = worker.connect(f"127.0.0.1:{server.port()}")
+        endpoint.send(packed_order({"test": b"overlap", "iterations": 0}), tag=0xFFFF000000000001)
+        endpoint.send(b"\0", tag=8)
+        endpoint.send(struct.pack("d", seconds), tag=8)
+        refused(server, "a transfer takes")
 
 
 def test_a_server_without_a_port_ends(begin):
@@ -204,6 +238,53 @@ def test_wrong_data_is_no_success(wrong_byte, test, wrong):
     lines = [line.split(",") for line in done.stdout.splitlines()]
     assert done.returncode == 1 and [line[2:] for line in lines].count(["", "not verified"]) == wrong
     assert all(float(line[2]) > 0 for line in lines if line[3] != "not verified")
+
+
+@pytest.fixture(scope="module")
+def one_copy(tmp_path_factory):
+    """An environment in which only a process's first large copy from another one happens."""
+    library = tmp_path_factory.mktemp("preload") / "one_copy.so"
+    source = """
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+typedef unsigned long number;
+ssize_t process_vm_readv(pid_t p, const struct iovec* to, number n, const struct iovec* from, number m, number flags) {
+  static int copies;
+  ssize_t asked = 0;
+  for (number i = 0; i < n; ++i) asked += to[i].iov_len;
+  if (asked >= 4096 && copies++) return asked;
+  return syscall(SYS_process_vm_readv, p, to, n, from, m, flags);
+}
+"""
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
+    return {"LD_PRELOAD": str(library)}
+
+
+def test_lost_data_behind_the_first_is_no_success(one_copy):
+    done = perf(*WRONG, environment=one_copy)
+    assert done.returncode == 1 and [row["verified"] for row in rows_of(done)] == [False]
+
+
+@pytest.mark.parametrize("form", ["", "--json", "--csv"])
+@pytest.mark.parametrize("test", [["tag_lat", "--size", "8", "--seconds", "0.01"], ["atomics", "--seconds", "0.01"]])
+def test_results_that_cannot_be_written_are_no_success(test, form):
+    with open("/dev/full", "w") as full:
+        command = [native.program("thalweg-perf"), *test, *form.split()]
+        done = subprocess.run(command, env=packaged(), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 3 and "the results cannot be written: No space left" in done.stderr
+
+
+def test_a_large_size_with_a_window_is_the_size_asked_for():
+    (row,) = rows_of(perf("tag_bw", "--size", "64M", "--seconds", "0.01", "--transport", "shm"))
+    assert row["size"] == 64 << 20 and row["verified"]
+
+
+def test_a_check_of_no_bytes_is_refused():
+    done = perf("tune", "--check", "--size", "0", environment={"THALWEG_EMULATED": "devices=2"})
+    assert done.returncode == 2 and "--size from 1" in done.stderr and "nan" not in done.stdout
 
 
 def test_wrong_data_is_in_the_rows_that_programs_read(wrong_byte, monkeypatch):

@@ -238,6 +238,10 @@ int run_check(Options o, char** argv) {
   ::sched_getaffinity(0, sizeof allowed, &allowed);
   ::setenv("THALWEG_KEEP_JOB_KEY", "1", 1);  // for the next pair's contexts and processes
   if (o.sizes.empty()) o.sizes = all_sizes();
+  if (std::find(o.sizes.begin(), o.sizes.end(), size_t{0}) != o.sizes.end()) {
+    std::fprintf(stderr, "thalweg tune: --check: --size from 1, a way of no bytes has no bandwidth\n");
+    return 2;
+  }
   const std::vector<Path> paths = paths_of(o);
   if (paths.empty()) return 2;
   for (const Path& one : paths) progress.steps += one.rounds * one.ways.size() * o.sizes.size();
@@ -257,10 +261,11 @@ int run_check(Options o, char** argv) {
     }
     print_rows(rows);
     print_result(result);
-    std::fflush(stdout);
+    flush_results();
   }
   ::unsetenv("THALWEG_WAY");
   if (o.format == Format::json) std::printf("{\"paths\": [%s], \"good\": %s}\n", json.c_str(), good ? "true" : "false");
+  flush_results();
   return good ? 0 : 1;
 }
 

@@ -86,12 +86,11 @@ Order order_of(const Options& o, const Test& test, size_t size) {
   return order;
 }
 
-/// A window of buffers has room in memory: smaller ones, or fewer of those whose size a layout says.
+/// A window of buffers has room in memory: fewer of those that would be too large. That of blocks_bw is no window.
 Order order_with_room(const Options& o, const Test& test, size_t size) {
   constexpr size_t kMost = size_t{2} << 30;
   Order order = order_of(o, test, size);
-  if (test.latency || o.window <= 1 || size <= kMost / o.window) return order;
-  if (!o.layout) return order_of(o, test, kMost / o.window);
+  if (test.latency || test.run == blocks_window || o.window <= 1 || size <= kMost / o.window) return order;
   order.window = std::max<uint64_t>(1, kMost / size);
   return order;
 }
@@ -394,5 +393,6 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   perf::hear_of_children();
   const int code = perf::run(argc, argv);
+  perf::flush_results();
   return code == 0 && perf::wrong_data() ? 1 : code;
 }

@@ -2,8 +2,12 @@
 #include "report.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+
+#include "pair.hpp"
 
 namespace perf {
 namespace {
@@ -70,6 +74,12 @@ std::string in_quotes(const std::string& text) {
   return out + "\"";
 }
 
+void flush_results() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  end_with(std::string("the results cannot be written: ") + std::strerror(errno != 0 ? errno : EIO));
+}
+
 double percentile(std::vector<double> samples, double p) {
   if (samples.empty()) return 0;
   std::sort(samples.begin(), samples.end());
@@ -113,7 +123,7 @@ void print(Format format, const Result& r) {
       std::printf("  %s %.4g%s%s", f.name.c_str(), f.value, f.unit.empty() ? "" : " ", f.unit.c_str());
     std::printf("%s\n", r.verified ? "" : "  NOT VERIFIED");
   }
-  std::fflush(stdout);
+  flush_results();
 }
 
 }  // namespace perf

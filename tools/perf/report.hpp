@@ -35,6 +35,8 @@ std::string human_size(size_t bytes);
 std::string in_quotes(const std::string& text);  // as JSON has it
 void print_header(Format format, const std::string& what);
 void print(Format format, const Result& result);
+/// Ends the process with a text where what was printed cannot be written: lost results are no success.
+void flush_results();
 /// Was a row printed whose data was wrong? It makes the exit code 1.
 bool wrong_data();
 void note_wrong_data();  // by what prints rows

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from .live import Snapshot, printable
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LOOPBACK = "127.0.0.1"
 MOST_CLIENTS = 32  # at a time
-CLIENT_SECONDS = 5.0  # that a client may be silent
+CLIENT_SECONDS = 5.0  # that a client may be there: for its request and its answer
 
 # name: (type, unit, help)
 FAMILIES = {
@@ -119,6 +121,12 @@ def counts_samples(prefix: str, who: dict[str, Any], counts: dict[str, Any]) -> 
     yield prefix + "retries", who, counts["retries"]
 
 
+def _end(client: socket.socket) -> None:
+    """Whatever its thread waits for."""
+    with contextlib.suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
+
+
 class Server(http.server.ThreadingHTTPServer):
     """A thread per client, so that a silent one keeps no other waiting; one client too many is closed at once."""
 
@@ -137,9 +145,13 @@ class Server(http.server.ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """The client's thread."""
+        deadline = threading.Timer(CLIENT_SECONDS, _end, (request,))  # a socket's own timeout begins anew with each byte
+        deadline.daemon = True
+        deadline.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            deadline.cancel()
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -221,5 +221,5 @@ def placements(places: list[dict[str, Any]]) -> Table:
         )
         numa = "" if place["numa"] is None else str(place["numa"])
         device = "" if place["place"] == "host" else place["place"]
-        table.add_row(str(rank), gpu, device, numa, place["nic"], listed(place["processors"]))
+        table.add_row(str(rank), gpu, device, numa, Text(place["nic"]), listed(place["processors"]))
     return table

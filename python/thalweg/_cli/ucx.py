@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -176,7 +177,10 @@ def cache() -> pathlib.Path:
 def folder_of(library: pathlib.Path) -> pathlib.Path:
     """A folder with nothing but the library, by both names under which programs ask for it, and what may be preloaded."""
     folder = cache() / "thalweg" / f"ucx-{hashlib.sha256(os.fsencode(library)).hexdigest()[:16]}"
-    folder.mkdir(parents=True, exist_ok=True)
+    cache().mkdir(parents=True, exist_ok=True)
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+        check_own(each)
     preloaded = library.parent / "preloaded" / library.name
     for name, target in (("libucp.so.0", library), ("libucp.so", library), (PRELOADED, preloaded)):
         link = folder / name
@@ -185,6 +189,22 @@ def folder_of(library: pathlib.Path) -> pathlib.Path:
                 os.symlink(target, pathlib.Path(fresh) / name)
                 os.replace(pathlib.Path(fresh) / name, link)  # another command may do the same
     return folder
+
+
+def check_own(folder: pathlib.Path) -> None:
+    """Programs load what lies there: NativeError where another user may put it there."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        why = "is no folder"
+    elif found.st_uid != os.geteuid():
+        why = "belongs to another user"
+    elif found.st_mode & 0o022:
+        why = "may be written by others"
+    else:
+        return
+    raise native.NativeError(
+        f"{folder} {why}, so nothing is loaded from it: remove it, or set XDG_CACHE_HOME to a folder of yours"
+    )
 
 
 def site_packages(command: list[str]) -> list[pathlib.Path]:

@@ -134,7 +134,7 @@ void Row::print(Format format) const {
     print_csv();
   else
     print_table();
-  std::fflush(stdout);
+  flush_results();
 }
 
 }  // namespace perf

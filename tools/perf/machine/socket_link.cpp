@@ -17,6 +17,7 @@ namespace perf {
 namespace {
 
 constexpr uint64_t kNoPort = ~uint64_t{0};
+constexpr unsigned kOfChild = 16;  // bits below rank 1's port
 
 int closed(int fd) {
   const int code = errno;
@@ -25,32 +26,52 @@ int closed(int fd) {
   return -1;
 }
 
+/// Of the child alone: any process of this machine may connect.
+int accept_child(int fd, const SharedPort* port) {
+  constexpr int kLookMs = 100;
+  for (;;) {
+    pollfd comes{fd, POLLIN, 0};
+    const int ready = ::poll(&comes, 1, kLookMs);
+    if (ready < 0 && errno != EINTR) return -1;
+    if (ready <= 0) {
+      if (!a_child_ended()) continue;  // it is yet to connect
+      errno = ECONNABORTED;
+      return -1;
+    }
+    const int accepted = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
+    if (accepted < 0) return -1;
+    sockaddr_in from{};
+    socklen_t length = sizeof from;
+    const bool named = ::getpeername(accepted, reinterpret_cast<sockaddr*>(&from), &length) == 0;
+    if (named && from.sin_port == port->load(std::memory_order_acquire) >> kOfChild) return accepted;
+    (void)closed(accepted);
+  }
+}
+
 int listen_and_accept(int fd, sockaddr_in a, SharedPort* port) {
   socklen_t length = sizeof a;
   auto* const address = reinterpret_cast<sockaddr*>(&a);
-  if (::bind(fd, address, sizeof a) != 0 || ::listen(fd, 1) != 0 || ::getsockname(fd, address, &length) != 0) {
+  if (::bind(fd, address, sizeof a) != 0 || ::listen(fd, 16) != 0 || ::getsockname(fd, address, &length) != 0) {
     port->store(kNoPort, std::memory_order_release);
     return closed(fd);
   }
   port->store(a.sin_port, std::memory_order_release);
-  constexpr int kLookMs = 100;
-  pollfd comes{fd, POLLIN, 0};
-  int ready = 0;
-  while ((ready = ::poll(&comes, 1, kLookMs)) == 0 || (ready < 0 && errno == EINTR)) {
-    if (!a_child_ended()) continue;  // it is yet to connect
-    errno = ECONNABORTED;
-    return closed(fd);
-  }
-  const int accepted = ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
+  const int accepted = accept_child(fd, port);
   (void)closed(fd);
   return accepted;
 }
 
-int connect_to(int fd, sockaddr_in a, const SharedPort* port) {
+int connect_to(int fd, sockaddr_in a, SharedPort* port) {
   uint64_t number;
   while ((number = port->load(std::memory_order_acquire)) == 0) ::sched_yield();
+  if (number == kNoPort) return closed(fd);
+  sockaddr_in own = a;
+  socklen_t length = sizeof own;
+  auto* const mine = reinterpret_cast<sockaddr*>(&own);
+  if (::bind(fd, mine, sizeof own) != 0 || ::getsockname(fd, mine, &length) != 0) return closed(fd);
+  port->store(number | uint64_t{own.sin_port} << kOfChild, std::memory_order_release);
   a.sin_port = static_cast<in_port_t>(number);
-  if (number == kNoPort || ::connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) return closed(fd);
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) return closed(fd);
   return fd;
 }
 

@@ -9,7 +9,7 @@
 
 namespace perf {
 
-/// Shared by the two: the port of rank 0, once it listens; ~0: it cannot.
+/// Shared by the two, 0 at first: the port of rank 0, once it listens (~0: it cannot), then above it that of rank 1, before it connects.
 using SharedPort = std::atomic<uint64_t>;
 
 /// Loopback TCP: rank 0 listens, rank 1 connects. -1, with errno: there is none here.
