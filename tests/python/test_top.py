@@ -439,3 +439,40 @@ def test_a_running_perf_of_another_process_is_seen(sockets):
                 )
         finally:
             perf.kill()
+
+
+def test_clients_that_drip_do_not_keep_the_places(monkeypatch):
+    """A socket's timeout begins anew with each byte."""
+    import socket
+    import threading
+    import time
+    import urllib.request
+
+    from thalweg._cli import metrics
+
+    monkeypatch.setattr(metrics, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(metrics, "CLIENT_SECONDS", 1.0)
+    server = metrics.server(0, list)
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    port = server.server_address[1]
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+    try:
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            for client in clients:
+                try:
+                    client.send(b"G")
+                except OSError:
+                    pass
+            time.sleep(0.2)
+            if time.monotonic() > end - 2:  # they have had their second, twice
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                    assert answer.status == 200
+                return
+        raise AssertionError("not asked")
+    finally:
+        for client in clients:
+            client.close()
+        server.shutdown()
+        server.server_close()
