@@ -59,23 +59,28 @@ Fate offer(const Message& message, AmData& data, uint64_t attributes) {
 
 // ------------------------------------------------------------------------------------------------ later than they arrive
 
-/// A message that its handler gets after the call that it arrived in, or once its payload is here. Its reply endpoint is counted.
+/// A message that its handler gets after the call that it arrived in, or once its payload is here. Its reply endpoint stays.
 struct Waiting {
   explicit Waiting(const Message& message)
       : handler(message.handler),
         header(static_cast<const char*>(message.header), message.header_length),
         reply(message.reply) {
-    if (reply != nullptr) ++reply->pending;
+    if (reply == nullptr) return;
+    ++reply->awaited;
+    peer = reply->peer;
+    peer_id = peer->id;
   }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   ~Waiting() {
-    if (reply != nullptr && !handler->worker->ending) released(*reply);
+    if (reply != nullptr) no_longer_awaited(*reply);
   }
   AmHandler* handler;
   std::string header;
   AmData* data = nullptr;
   ucp_ep* reply;
+  Peer* peer = nullptr;  // of the reply endpoint; it may be gone: see peer_id
+  uint64_t peer_id = 0;
   tw_am_data* kept = nullptr;  // the message as Thalweg has it: its sender's credit is held until then
   // Of one that is fetched first.
   tw_endpoint* endpoint = nullptr;
@@ -84,15 +89,27 @@ struct Waiting {
 
 namespace {
 
+/// What it is told with now. NULL: none, or its connection has ended.
+ucp_ep* reply_of(const Waiting& waiting) {
+  if (waiting.reply == nullptr || !waiting.reply->closed) return waiting.reply;
+  if (!is_alive(*waiting.handler->worker, waiting.peer, waiting.peer_id)) return nullptr;
+  ucp_ep* const other = handle_of(*waiting.peer);  // the user has closed the one that it arrived for
+  if (other != nullptr) waiting.peer->unread = false;
+  return other;
+}
+
 /// To its handler now: outside of Thalweg's.
 void tell_waiting(Waiting& waiting) {
   AmData& data = *waiting.data;
   const ucp_worker& worker = *waiting.handler->worker;
   tw_am_data* const descriptor = data.descriptor;
-  const bool closed = waiting.reply != nullptr && waiting.reply->closed;
-  const Message message{waiting.handler, waiting.header.data(), waiting.header.size(), closed ? nullptr : waiting.reply};
+  const bool ends = worker.ending || !is_set(*waiting.handler);
+  const Message message{waiting.handler, waiting.header.data(), waiting.header.size(), ends ? nullptr : reply_of(waiting)};
   // Handlers of messages with a reply endpoint rely on it; the older functions document that there may be none.
-  const bool dropped = worker.ending || !is_set(*waiting.handler) || (closed && waiting.handler->older == nullptr);
+  const bool unanswerable = waiting.reply != nullptr && message.reply == nullptr && waiting.handler->older == nullptr;
+  const bool dropped = ends || unanswerable;
+  if (unanswerable && !ends)
+    tell("an active message was dropped: its connection has ended, and with it the endpoint for replies");
   Fate fate = Fate::left;
   if (dropped) {
     free_data(data);
@@ -239,6 +256,7 @@ tw_status deliver(AmHandler& handler, const tw_am_message& given, const void* he
   if ((flags & kWithReply) != 0) {
     message.reply = handle_of(worker, given.endpoint);
     if (message.reply == nullptr) return TW_OK;  // told: handlers of these messages rely on it
+    message.reply->peer->unread = false;         // the user gets a handle to read its stream with
   }
   const bool here = given.data != nullptr || given.length == 0;
   if (!here && (handler.older != nullptr || (flags & kWhole) != 0)) {

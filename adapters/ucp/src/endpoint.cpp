@@ -62,7 +62,7 @@ void end_replies(Peer& peer) {
   const std::vector<ucp_ep*> handles = peer.handles;
   for (ucp_ep* handle : handles) {
     if (handle->user_owned || handle->closed) continue;
-    if (handle->pending == 0) {
+    if (handle->pending == 0 && handle->awaited == 0) {
       bury(*handle);
     } else {
       handle->closed = true;  // goes with its last operation
@@ -108,7 +108,7 @@ void lose(Peer& peer, ucs_status_t status) {
   if (worker.ending) return;
   peer.lost = true;
   peer.why = status;
-  if (worker.holding == 0) return tell_loss(worker, peer);
+  // Told by progress, behind the ends of what was under way.
   worker.losses.emplace_back(&peer, peer.id);
   worker.chores = true;
 }
@@ -257,7 +257,13 @@ bool ends_at_once(const ucp_ep& handle) {
 /// The handle's part of the connection ends. `ended`: the connection has, and with it what its last messages were told with.
 void end_handle(ucp_ep& handle, bool ended) {
   Peer* const peer = handle.peer;
-  delete_handle(handle);
+  handle.closing = false;
+  if (handle.awaited == 0) {
+    delete_handle(handle);
+  } else if (peer != nullptr) {
+    std::erase(peer->handles, &handle);
+    handle.peer = nullptr;  // it goes with the last message that was to be told with it
+  }
   if (peer == nullptr) return;
   if (ended) {
     end_replies(*peer);
@@ -382,14 +388,20 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint) {
       return nullptr;
     }
   }
-  for (ucp_ep* handle : peer->handles) {
-    if (!handle->closed) return handle;
-  }
-  return new_handle(*peer);
+  return handle_of(*peer);
 }
 
-void released(ucp_ep& handle) {
-  if (--handle.pending != 0) return;
+ucp_ep* handle_of(Peer& peer) {
+  for (ucp_ep* handle : peer.handles) {
+    if (!handle->closed) return handle;
+  }
+  return new_handle(peer);
+}
+
+namespace {
+
+/// Nothing of it is under way, as far as it is freed for.
+void end_use(ucp_ep& handle) {
   if (handle.closed) {
     if (handle.peer == nullptr && !handle.closing) delete_handle(handle);
     return;
@@ -398,6 +410,16 @@ void released(ucp_ep& handle) {
     return;
   handle.worker->sweeps.emplace_back(handle.peer, handle.peer->id);
   handle.worker->chores = true;
+}
+
+}  // namespace
+
+void released(ucp_ep& handle) {
+  if (--handle.pending == 0 && handle.awaited == 0) end_use(handle);
+}
+
+void no_longer_awaited(ucp_ep& handle) {
+  if (--handle.awaited == 0 && handle.pending == 0) end_use(handle);
 }
 
 unsigned tell_losses(ucp_worker& worker) {
@@ -414,7 +436,7 @@ void sweep(ucp_worker& worker) {
     if (!is_alive(worker, peer, id)) continue;
     const std::vector<ucp_ep*> handles = peer->handles;
     for (ucp_ep* handle : handles) {
-      if (!handle->user_owned && !handle->closed && handle->pending == 0) bury(*handle);
+      if (!handle->user_owned && !handle->closed && handle->pending == 0 && handle->awaited == 0) bury(*handle);
     }
     if (peer->handles.empty()) end_connection(*peer);
   }
@@ -447,11 +469,14 @@ unsigned step_closing(ucp_worker& worker) {
 
 namespace {
 
-/// Is an operation under way that names memory of the user's?
+/// Is an operation under way that names memory of the user's? What is in `later` is complete.
 bool has_requests(ucp_worker& worker) {
-  bool any = worker.unpooled != 0;
-  worker.pool.each(
-      [&](const Request& request) { any = any || request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS; });
+  uint64_t unpooled = worker.unpooled;
+  for (const Request* request = worker.later; request != nullptr; request = request->next) unpooled -= request->pooled ? 0 : 1;
+  bool any = unpooled != 0;
+  worker.pool.each([&](const Request& request) {
+    any = any || (request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !request.in_later);
+  });
   return any;
 }
 
@@ -500,7 +525,6 @@ ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request) {
   constexpr int kLooks = 1000;  // before others get the core
   for (int look = 0; ucp_request_check_status(request) == UCS_INPROGRESS; ++look) {
     const Hold hold(worker);
-    worker.stirred = true;
     if (progress(worker) == 0 && look % kLooks == kLooks - 1) sched_yield();
   }
   const ucs_status_t status = ucp_request_check_status(request);

@@ -20,7 +20,8 @@ struct ucp_ep {
   tw_endpoint* endpoint = nullptr;  // the peer's, here for the way of a message
   ucp_worker* worker = nullptr;
   thalweg::ucx::Peer* peer = nullptr;
-  uint64_t pending = 0;  // operations under way with a request
+  uint64_t pending = 0;  // operations under way with a request: a close waits for them
+  uint64_t awaited = 0;  // messages that are to be told with it: it is freed after them, but its close does not wait
   ucp_err_handler_t on_error{nullptr, nullptr};
   ucp_err_handling_mode_t mode = UCP_ERR_HANDLING_MODE_NONE;
   void* user_data = nullptr;
@@ -57,6 +58,12 @@ struct Peer {
 /// The user data of connections whose peer sent another worker's address as its own: it is not looked at again.
 inline Peer impostor;
 
+/// Why nothing can be posted to it, or received from it. UCS_OK: it can.
+inline ucs_status_t no_connection(const ucp_ep& ep) {
+  if (ep.peer == nullptr) return UCS_ERR_CONNECTION_RESET;
+  return ep.peer->lost ? ep.peer->why : UCS_OK;
+}
+
 /// Is it the one that had this number?
 inline bool is_alive(const ucp_worker& worker, Peer* peer, uint64_t id) {
   return worker.peers.contains(peer) && peer->id == id;
@@ -66,9 +73,13 @@ ucp_ep* handle_of(ucp_worker& worker, tw_endpoint* endpoint);
 /// This side ends a connection that cannot go on: what is pending ends, then the error handlers are called, as for a lost peer.
 /// From progress, outside of handlers.
 void break_connection(Peer& peer, ucs_status_t why);
+/// The same of a connection that is known.
+ucp_ep* handle_of(Peer& peer);
 /// An operation without a handle any more: the last one frees the closed handle.
 void released(ucp_ep& handle);
-/// Error handlers of peers that were lost during calls that are none of progress.
+/// The same of a message that was to be told with it.
+void no_longer_awaited(ucp_ep& handle);
+/// Receives of peers that were lost end, and their error handlers are called.
 unsigned tell_losses(ucp_worker& worker);
 /// Reply endpoints of lost peers end, and their connections.
 void sweep(ucp_worker& worker);

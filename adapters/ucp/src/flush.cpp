@@ -92,8 +92,7 @@ bool step(ucp_worker& worker, Flush& flush) {
 }
 
 ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wanted) {
-  if (handle != nullptr && handle->peer == nullptr) return pointer_of(UCS_ERR_NOT_CONNECTED);
-  if (handle != nullptr && handle->peer->lost) return pointer_of(handle->peer->why);
+  if (const ucs_status_t why = handle != nullptr ? no_connection(*handle) : UCS_OK; why != UCS_OK) return pointer_of(why);
   bool flushes = false;
   std::vector<Flush::Gets> gets;
   each_peer(worker, handle, [&](Peer& peer) {

@@ -85,8 +85,12 @@ bool Pool::grow() {
 
 void give_back(Request& request) {
   if (request.layout != nullptr) tw_layout_destroy(request.layout);
-  if (request.pooled) return request.worker->pool.put(request);
-  --request.worker->unpooled;
+  if (!request.pooled) {
+    --request.worker->unpooled;
+    return;
+  }
+  request.status.store(UCS_OK, std::memory_order_relaxed);  // whoever looks through the pool sees that it is not under way
+  request.worker->pool.put(request);
 }
 
 namespace {
@@ -105,6 +109,21 @@ void leave_ledger(Request& request, ucs_status_t status) {
   request.peer->gets.end(request.get, status, request.released);
 }
 
+/// With several threads, who sees the status sees what the callback did, as in UCX. Until then the request is complete and under way:
+/// what frees it leaves that to here.
+void call_then_show(Request& request, Invoke invoke, ucs_status_t status) {
+  ucp_worker& worker = *request.worker;
+  const bool pooled = request.pooled;
+  if (!pooled) --worker.unpooled;
+  request.in_later = true;
+  invoke({request.callback, request.user_data, request.info, status, handle_of(request)});
+  if (!request.in_later) return;  // the callback has posted it anew
+  request.in_later = false;
+  const bool free = request.released && pooled;
+  request.status.store(status, std::memory_order_release);  // the last that is done with memory of the user's
+  if (free) worker.pool.put(request);
+}
+
 }  // namespace
 
 void finish(Request& request, ucs_status_t status) {
@@ -113,8 +132,13 @@ void finish(Request& request, ucs_status_t status) {
   request.layout = nullptr;
   ucp_ep* const endpoint = request.endpoint;
   leave_ledger(request, status);
-  const bool free = request.released && request.pooled;
   const Invoke invoke = !request.muted && !worker.ending ? request.invoke : nullptr;
+  if (invoke != nullptr && worker.multi) {
+    call_then_show(request, invoke, status);
+    if (endpoint != nullptr) released(*endpoint);
+    return;
+  }
+  const bool free = request.released && request.pooled;
   // A callback gets a copy: from the store on another thread may free the request, or its memory.
   Ended ended{request.callback, request.user_data, request.info, status, handle_of(request)};
   if (!request.pooled) --worker.unpooled;
@@ -186,10 +210,7 @@ ucs_status_ptr_t posted(Request& request, tw_status status, const Wanted& wanted
   request.endpoint = nullptr;
   const ucs_status_t unpacked = request.unpacked;
   give_back(request);
-  ucs_status_t why = UCS_OK;
-  if (endpoint != nullptr && endpoint->endpoint == nullptr) {  // this side has ended its connection
-    why = endpoint->peer != nullptr ? endpoint->peer->why : UCS_ERR_CONNECTION_RESET;
-  }
+  const ucs_status_t why = endpoint != nullptr && endpoint->endpoint == nullptr ? no_connection(*endpoint) : UCS_OK;
   if (endpoint != nullptr) released(*endpoint);
   if (status == TW_OK) return unpacked == UCS_OK ? nullptr : pointer_of(unpacked);
   return pointer_of(why != UCS_OK ? why : refused(status, function));
@@ -229,7 +250,7 @@ ucs_memory_type_t memory_type_of(const Request& request) {
 }
 
 [[gnu::noinline]] void free_held(Request& request, bool mute) {
-  const Hold hold(*request.worker);
+  const Lock lock(*request.worker);
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) {
     if (request.pooled) request.worker->pool.put(request);
     return;
@@ -287,7 +308,6 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;
   (void)tw_request_cancel(request.operation);  // too late: it ends as it would have
-  worker->stirred = true;
 }
 
 ucs_status_t ucp_request_query(void* handle, ucp_request_attr_t* attr) {

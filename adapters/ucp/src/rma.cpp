@@ -45,15 +45,10 @@ void enter_ledger(Request& request) {
 
 enum class Verb { put, get };
 
-ucs_status_t alive(const ucp_ep& ep) {
-  if (ep.peer == nullptr) return UCS_ERR_NOT_CONNECTED;
-  return ep.endpoint != nullptr ? UCS_OK : ep.peer->why;  // this side has ended its connection
-}
-
 ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t count, ucp_datatype_t datatype,
                           const Wanted& wanted, const char* function) {
   Local local;
-  if (ucs_status_t s = alive(target.ep); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = no_connection(target.ep); s != UCS_OK) return pointer_of(s);
   if (ucs_status_t s = describe(function, datatype, buffer, count, &local); s != UCS_OK) return pointer_of(s);
   uint64_t offset = 0;
   if (ucs_status_t s = offset_of(target.key, target.address, local.length, &offset); s != UCS_OK) {
@@ -82,7 +77,7 @@ ucs_status_ptr_t transfer(Verb verb, const Target& target, void* buffer, size_t 
 /// Without a request of the user's: the flush reports it. Contiguous.
 ucs_status_t put_untold(const Target& target, const void* buffer, size_t length, const char* function) {
   uint64_t offset = 0;
-  if (ucs_status_t s = alive(target.ep); s != UCS_OK) return s;
+  if (ucs_status_t s = no_connection(target.ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(target.key, target.address, length, &offset); s != UCS_OK) return s;
   if (length == 0) return UCS_OK;
   target.ep.peer->one_sided = target.ep.peer->unflushed = true;
@@ -121,7 +116,7 @@ ucs_status_t check_size(size_t size, const char* function) {
 
 ucs_status_ptr_t atomic(const Target& target, const Atomic& atomic, const Wanted& wanted, const char* function) {
   uint64_t offset = 0;
-  if (ucs_status_t s = alive(target.ep); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = no_connection(target.ep); s != UCS_OK) return pointer_of(s);
   if (ucs_status_t s = check_size(atomic.size, function); s != UCS_OK) return pointer_of(s);
   if (ucs_status_t s = offset_of(target.key, target.address, atomic.size, &offset); s != UCS_OK) return pointer_of(s);
   Request* const request = take_for(target.ep, wanted, kAtomic);
@@ -281,7 +276,7 @@ ucs_status_t ucp_atomic_post(ucp_ep_h ep, ucp_atomic_post_op_t opcode, uint64_t 
   if (ucs_status_t s = check_size(op_size, "ucp_atomic_post"); s != UCS_OK) return s;
   uint64_t offset = 0;
   const Hold hold(*ep->worker);
-  if (ucs_status_t s = alive(*ep); s != UCS_OK) return s;
+  if (ucs_status_t s = no_connection(*ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(*rkey, remote_addr, op_size, &offset); s != UCS_OK) return s;
   ep->peer->one_sided = ep->peer->unflushed = true;
   const tw_status status =

@@ -220,8 +220,8 @@ ucs_status_t describe_receive(ucp_datatype_t datatype, void* buffer, size_t coun
 
 ucs_status_ptr_t recv(ucp_ep& ep, void* buffer, size_t count, ucp_datatype_t datatype, bool all, size_t* length,
                       const Wanted& wanted, const char* function) {
-  if (ep.peer == nullptr || ep.closed) return pointer_of(UCS_ERR_NOT_CONNECTED);
-  if (ep.peer->lost) return pointer_of(ep.peer->why);
+  if (ep.closed) return pointer_of(UCS_ERR_NOT_CONNECTED);
+  if (const ucs_status_t why = no_connection(ep); why != UCS_OK) return pointer_of(why);
   ep.peer->unread = false;  // by a reply endpoint, where the user has closed all others
   auto receive = std::make_unique<Receive>();
   receive->peer = ep.peer;
@@ -401,7 +401,8 @@ ucs_status_ptr_t ucp_stream_recv_nb(ucp_ep_h ep, void* buffer, size_t count, ucp
 
 ucs_status_ptr_t ucp_stream_recv_data_nb(ucp_ep_h ep, size_t* length) {
   const Hold hold(*ep->worker);
-  if (ep->peer == nullptr) return pointer_of(UCS_ERR_NOT_CONNECTED);
+  if (ep->peer == nullptr) return pointer_of(no_connection(*ep));
+  ep->peer->unread = false;  // as a receive
   StreamState& stream = stream_of(*ep->peer);
   if (stream.chunks.empty()) return ep->peer->lost ? pointer_of(ep->peer->why) : nullptr;
   Chunk chunk = stream.chunks.front();

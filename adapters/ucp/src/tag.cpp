@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kSendFields = kCommonFields | UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_FLAGS;
 constexpr uint32_t kRecvFields = kSendFields | UCP_OP_ATTR_FIELD_RECV_INFO;
-// What the short ways take: of contiguous bytes, with a request of the pool, of a worker without a lock.
+// What the short ways take: of contiguous bytes, with a request of the pool, of a worker that is not guarded.
 constexpr uint32_t kShortFields = kCommonFields & ~(UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
 constexpr uint32_t kShortSendFields = kShortFields | UCP_OP_ATTR_FIELD_DATATYPE;
 constexpr uint32_t kShortRecvFields = kShortSendFields | UCP_OP_ATTR_FIELD_RECV_INFO | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
@@ -157,7 +157,7 @@ ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep, const void* buffer, size_t count,
                                   const ucp_request_param_t* param) {
   const ucp_datatype_t datatype = datatype_of(*param);
   if ((param->op_attr_mask & ~kShortSendFields) != 0 || (datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG ||
-      ep->worker->multi || !ep->worker->pool.has_free()) [[unlikely]]
+      ep->worker->guarded || !ep->worker->pool.has_free()) [[unlikely]]
     return send_slowly(*ep, buffer, count, tag, *param, "ucp_tag_send_nbx");
   const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
   return send_bytes(*ep, buffer, length, tag, *param, "ucp_tag_send_nbx");
@@ -194,7 +194,7 @@ ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker, void* buffer, size_t coun
                                   const ucp_request_param_t* param) {
   const ucp_datatype_t datatype = datatype_of(*param);
   if ((param->op_attr_mask & ~kShortRecvFields) != 0 || (datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG ||
-      worker->multi) [[unlikely]]
+      worker->guarded) [[unlikely]]
     return recv_slowly(*worker, buffer, count, tag, tag_mask, *param, "ucp_tag_recv_nbx");
   const size_t length = count * (datatype >> UCP_DATATYPE_SHIFT);
   Wanted wanted = wanted_recv(*param);
@@ -219,7 +219,7 @@ ucs_status_t ucp_tag_recv_nbr(ucp_worker_h worker, void* buffer, size_t count, u
 
 ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t tag_mask, int remove,
                                    ucp_tag_recv_info_t* info) {
-  const Hold hold(*worker);
+  const Lock lock(*worker);
   tw_recv_info found;
   tw_message* message = nullptr;
   if (tw_probe(worker->worker, tag, tag_mask, nullptr, &found, remove != 0 ? &message : nullptr) != TW_OK) return nullptr;

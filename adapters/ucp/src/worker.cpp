@@ -67,7 +67,6 @@ unsigned poll_queue(ucp_worker& worker) {
 
 [[gnu::noinline]] unsigned progress_held(ucp_worker& worker) {
   const Hold hold(worker);
-  worker.stirred = true;
   return progress(worker);
 }
 
@@ -89,9 +88,15 @@ bool has_news(ucp_worker& worker) {
 
 }  // namespace
 
+void end_sleep(ucp_worker& worker) {
+  if (worker.several || worker.sleeper != std::this_thread::get_id()) return;  // Hold wakes
+  worker.armed = false;
+  worker.guarded = worker.multi;
+}
+
 void wake_sleeper(ucp_worker& worker) {
-  worker.armed = worker.stirred = false;
-  if (worker.sleeper == std::this_thread::get_id()) return;  // it is awake
+  worker.armed = false;
+  worker.guarded = worker.multi;
   if (const tw_status status = tw_worker_wake(worker.worker); status != TW_OK) (void)failed("waking a thread", status);
 }
 
@@ -105,7 +110,10 @@ unsigned do_chores(ucp_worker& worker) {
   unsigned events = worker.postponed.empty() ? 0 : tell_postponed(worker);
   events += tw_worker_progress(worker.worker);
   if (worker.later != nullptr) events += finish_those_that_are_complete(worker);
-  if (!worker.losses.empty()) events += tell_losses(worker);
+  if (!worker.losses.empty()) {
+    if (worker.told != 0) events += poll_queue(worker);  // requests end before the error handler is called
+    events += tell_losses(worker);
+  }
   if (!worker.streams.empty()) events += load_streams(worker);
   if (!worker.flushes.empty()) events += step_flushes(worker);
   if (!worker.closing.empty()) events += step_closing(worker);
@@ -155,7 +163,7 @@ void take_params(const ucp_worker_params_t& params, ucp_worker& worker) {
   if ((mask & UCP_WORKER_PARAM_FIELD_NAME) != 0 && params.name != nullptr) worker.name = params.name;
   if ((mask & UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) != 0) worker.am_alignment = params.am_alignment;
   if ((mask & UCP_WORKER_PARAM_FIELD_CLIENT_ID) != 0) worker.client_id = params.client_id;
-  worker.multi = worker.mode == UCS_THREAD_MODE_MULTI;
+  worker.multi = worker.guarded = worker.mode == UCS_THREAD_MODE_MULTI;
 }
 
 /// The address as peers get it. Its place is fixed for the worker's life.
@@ -211,6 +219,14 @@ ucs_status_t need_wakeup(const ucp_worker& worker, const char* function) {
   return unsupported(function, "a worker without UCP_FEATURE_WAKEUP", "ask for that feature in ucp_init");
 }
 
+/// Of a thread that sleeps already no end is known: its descriptor may have become readable since.
+void note_sleeper(ucp_worker& worker) {
+  const std::thread::id self = std::this_thread::get_id();
+  worker.several = worker.several || (worker.armed && worker.sleeper != self);
+  worker.sleeper = self;
+  worker.armed = worker.guarded = true;
+}
+
 }  // namespace
 
 extern "C" {
@@ -236,6 +252,8 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     const Hold hold(*worker);
     worker->ending = true;
     ++worker->holding;
+    worker->armed = false;                       // nobody may sleep any more
+    if (worker->told != 0) poll_queue(*worker);  // what has ended is not under way
     deliver_posted(*worker);
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);
@@ -243,6 +261,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     end_told(*worker);
     end_flushes(*worker);
     finish_those_that_are_complete(*worker);
+    worker->fetches.clear();
     end_endpoints(*worker);
   }
   delete worker;
@@ -287,7 +306,7 @@ ucs_status_t ucp_worker_address_query(ucp_address_t* address, ucp_worker_address
 }
 
 unsigned ucp_worker_progress(ucp_worker_h worker) {
-  if (worker->multi || worker->chores) [[unlikely]]
+  if (worker->guarded || worker->chores) [[unlikely]]
     return progress_held(*worker);
   return tw_worker_progress(worker->worker);
 }
@@ -303,13 +322,10 @@ ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int* fd) {
 
 ucs_status_t ucp_worker_arm(ucp_worker_h worker) {
   if (ucs_status_t s = need_wakeup(*worker, "ucp_worker_arm"); s != UCS_OK) return s;
-  std::unique_lock lock(worker->mutex, std::defer_lock);  // as Hold, which would wake it
-  if (worker->multi) lock.lock();
+  const Lock lock(*worker);
   if (has_news(*worker)) return UCS_ERR_BUSY;
   const tw_status status = tw_worker_arm(worker->worker);
-  worker->armed = worker->multi && status == TW_OK;
-  worker->stirred = false;
-  worker->sleeper = std::this_thread::get_id();
+  if (status == TW_OK) note_sleeper(*worker);
   return status == TW_OK || status == TW_ERR_BUSY ? status_of(status) : failed("ucp_worker_arm", status);
 }
 
@@ -337,7 +353,7 @@ ucs_status_t ucp_worker_signal(ucp_worker_h worker) {
 }
 
 void ucp_worker_print_info(ucp_worker_h worker, FILE* stream) {
-  const Hold hold(*worker);
+  const Lock lock(*worker);
   std::fprintf(stream, "#\n# UCP worker '%s'\n#\n#                 address: %zu bytes\n#               endpoints: %zu\n#\n",
                worker->name.c_str(), worker->address.size(), worker->peers.size());
 }

@@ -61,12 +61,13 @@ struct ucp_worker {
   // Calls under way that are none of progress: callbacks and handlers wait for it. With `ending` one that never returns.
   uint32_t holding = 0;
   bool multi = false;
-  bool ending = false;  // no callback runs any more
+  bool guarded = false;  // calls take Hold: multi, or armed. Short ways look at this alone
+  bool ending = false;   // no callback runs any more
   ucs_thread_mode_t mode = UCS_THREAD_MODE_SINGLE;
   std::recursive_mutex mutex;  // multi
-  // Multi: `sleeper` has armed it, and sleeps or is about to. Stirred: another thread has progressed it, which disarms, or has ended what
-  // the next progress tells.
-  bool armed = false, stirred = false;
+  // Armed: `sleeper` sleeps or is about to, until its own progress. Several: another thread did so meanwhile, once; from then on no progress
+  // is known to be that of all who sleep.
+  bool armed = false, several = false;
   std::thread::id sleeper{};
   thalweg::ucx::Pool pool;
   thalweg::ucx::Request* later = nullptr;  // complete already; their callbacks wait for progress
@@ -76,7 +77,7 @@ struct ucp_worker {
   std::vector<thalweg::ucx::Flush*> flushes;    // that wait for gets
   std::unordered_set<thalweg::ucx::Peer*> peers;
   uint64_t peers_made = 0;
-  // Lost peers, by place and number: whose handlers wait for progress, and whose reply endpoints end.
+  // Lost peers, by place and number: whose handlers are to be called, and whose reply endpoints end.
   std::vector<std::pair<thalweg::ucx::Peer*, uint64_t>> losses, sweeps;
   std::deque<ucp_ep*> graves;  // reply endpoints of lost peers, the last few: users may still have them
   std::unordered_map<unsigned, std::unique_ptr<thalweg::ucx::AmHandler>> handlers;
@@ -92,25 +93,40 @@ struct ucp_worker {
 
 namespace thalweg::ucx {
 
-/// A thread that sleeps until the worker has news does not see what another thread's call left for progress.
+/// What a call posts may wait for progress: matched already, kept for the next frame, one fragment of many. A thread that sleeps until the
+/// worker has news does not see it, and a call that progresses has disarmed the worker.
 [[gnu::cold]] void wake_sleeper(ucp_worker& worker);
 
 /// The worker's lock, where several threads use it.
-class Hold {
+class Lock {
  public:
-  explicit Hold(ucp_worker& worker) : worker_(worker.multi ? &worker : nullptr) {
+  explicit Lock(ucp_worker& worker) : worker_(worker.multi ? &worker : nullptr) {
     if (worker_ != nullptr) worker_->mutex.lock();
   }
+  ~Lock() {
+    if (worker_ != nullptr) worker_->mutex.unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  ucp_worker* worker_;
+};
+
+/// The lock of a call that may leave something for progress: it wakes who sleeps, in every thread mode.
+class Hold {
+ public:
+  explicit Hold(ucp_worker& worker) : lock_(worker), worker_(worker) {}
   ~Hold() {
-    if (worker_ == nullptr) return;
-    if (worker_->armed && (worker_->stirred || worker_->chores)) wake_sleeper(*worker_);
-    worker_->mutex.unlock();
+    if (worker_.armed) [[unlikely]]
+      wake_sleeper(worker_);
   }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
  private:
-  ucp_worker* worker_;
+  const Lock lock_;
+  ucp_worker& worker_;
 };
 
 /// Callbacks, handlers and losses wait for progress meanwhile.
@@ -170,10 +186,14 @@ inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind)
   return request;
 }
 
+/// Who has armed the worker and progresses it sleeps no more.
+[[gnu::cold]] void end_sleep(ucp_worker& worker);
 /// What waits beside Thalweg's worker, which it progresses, too.
 [[gnu::noinline]] unsigned do_chores(ucp_worker& worker);
 /// All that progress does, under the lock.
 inline unsigned progress(ucp_worker& worker) {
+  if (worker.armed) [[unlikely]]
+    end_sleep(worker);
   if (worker.chores) [[unlikely]]
     return do_chores(worker);
   return tw_worker_progress(worker.worker);

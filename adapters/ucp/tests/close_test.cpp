@@ -227,6 +227,79 @@ TEST(Close, AReplyEndpointsStreamIsReadAfterAllOthersWereClosed) {
   EXPECT_EQ(in, out);
 }
 
+/// What comes between the message that brought the reply endpoint and the first look at its stream is kept.
+TEST(Close, AReplyEndpointsStreamKeepsWhatCameBeforeItWasRead) {
+  for (const bool by_data : {false, true}) {
+    World w;
+    w.connect();
+    Messages messages;
+    count_messages(w.b, messages);
+    const ucp_request_param_t none = nothing(), reply = flags(UCP_AM_SEND_FLAG_REPLY);
+    EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, nullptr, 0, &none)), UCS_OK);
+    EXPECT_TRUE(w.until([&] { return messages.count == 1; }));
+    EXPECT_EQ(w.end(ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH)), UCS_OK);
+    EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, nullptr, 0, &reply)), UCS_OK);
+    EXPECT_TRUE(w.until([&] { return messages.reply != nullptr; }));
+    const auto out = random_bytes(100);
+    EXPECT_EQ(w.end(ucp_stream_send_nbx(w.a.ep, out.data(), out.size(), &none)), UCS_OK);
+    for (int i = 0; i < 10000; ++i) w.progress();
+    std::vector<unsigned char> in(out.size());
+    size_t length = 0;
+    if (by_data) {
+      void* data = nullptr;
+      ASSERT_TRUE(w.until([&] {
+        data = ucp_stream_recv_data_nb(messages.reply, &length);
+        return data != nullptr;
+      })) << "the bytes were dropped";
+      ASSERT_TRUE(UCS_PTR_IS_PTR(data));
+      ASSERT_EQ(length, out.size());
+      std::memcpy(in.data(), data, length);
+      ucp_stream_data_release(messages.reply, data);
+    } else {
+      const ucp_request_param_t all = flags(UCP_STREAM_RECV_FLAG_WAITALL);
+      EXPECT_EQ(w.end(ucp_stream_recv_nbx(messages.reply, in.data(), in.size(), &length, &all)), UCS_OK);
+    }
+    EXPECT_EQ(in, out);
+  }
+}
+
+/// A message whose payload is under way when the user closes its endpoint comes with another one, and the close does not wait for it.
+TEST(Close, AMessageThatIsBeingFetchedComesThoughItsEndpointWasClosed) {
+  World w;
+  w.connect();
+  Messages messages;
+  count_messages(w.b, messages);
+  const ucp_request_param_t none = nothing();
+  EXPECT_EQ(w.end(ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, nullptr, 0, &none)), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return messages.count == 1; }));
+  const auto out = random_bytes(1 << 20);
+  const ucp_request_param_t param = flags(UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY);
+  ucs_status_ptr_t send = ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, out.data(), out.size(), &param);
+  ASSERT_TRUE(UCS_PTR_IS_PTR(send));
+  ucp_worker_progress(w.a.worker);
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  auto limit = now() + std::chrono::milliseconds(200);
+  while (messages.count == 1 && now() < limit) ucp_worker_progress(w.b.worker);  // begins the fetch
+  const bool under_way = messages.count == 1;                                    // over shared memory it may need nobody
+  ucs_status_ptr_t close = ucp_ep_close_nb(w.b.ep, UCP_EP_CLOSE_MODE_FLUSH);
+  limit = now() + std::chrono::seconds(5);
+  while (UCS_PTR_IS_PTR(close) && ucp_request_is_completed(close) == 0 && now() < limit) ucp_worker_progress(w.b.worker);
+  EXPECT_EQ(w.end(close), UCS_OK);
+  EXPECT_LT(now(), limit) << "the peer, which does not progress, holds up the close";
+  const ucp_ep_h closed = w.b.ep;
+  EXPECT_TRUE(w.until([&] { return messages.count == 2; })) << "the message was dropped";
+  EXPECT_EQ(w.end(send), UCS_OK);
+  for (int i = 0; i < 1000; ++i) w.progress();
+  EXPECT_EQ(messages.count, 2);
+  ASSERT_NE(messages.reply, nullptr);
+  if (!under_way) return;
+  EXPECT_NE(messages.reply, closed);
+  messages.count = 0;
+  count_messages(w.a, messages);
+  EXPECT_EQ(w.end(ucp_am_send_nbx(messages.reply, 1, nullptr, 0, nullptr, 0, &none)), UCS_OK);
+  EXPECT_TRUE(w.until([&] { return messages.count == 1; }));
+}
+
 TEST(Close, AStreamsReceiveTellsItsLengthInTheParametersToo) {
   World w;
   w.connect();

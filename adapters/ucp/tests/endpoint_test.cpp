@@ -34,10 +34,13 @@ struct Server {
 struct Errors {
   int calls = 0;
   ucs_status_t status = UCS_OK;
+  ucs_status_ptr_t watched = nullptr;  // a request
+  ucs_status_t then = UCS_OK;          // its status when the handler was called
   static void told(void* arg, ucp_ep_h, ucs_status_t status) {
     auto& self = *static_cast<Errors*>(arg);
     ++self.calls;
     self.status = status;
+    if (self.watched != nullptr) self.then = ucp_request_check_status(self.watched);
   }
 };
 
@@ -482,11 +485,15 @@ TEST(Failure, AKilledPeerEndsRequestsAndCallsTheHandler) {
   ucs_status_ptr_t send = ucp_tag_send_sync_nbx(w.a.ep, out.data(), out.size(), 1, &none);  // nobody receives it
   ucs_status_ptr_t recv = ucp_stream_recv_nbx(w.a.ep, &in, sizeof in, nullptr, &none);
   ASSERT_TRUE(UCS_PTR_IS_PTR(send) && UCS_PTR_IS_PTR(recv));
+  errors.watched = ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 2, &none);  // without a callback
+  ASSERT_TRUE(UCS_PTR_IS_PTR(errors.watched));
   for (int i = 0; i < 100000; ++i) w.progress();
   EXPECT_EQ(errors.calls, 0);
   victim.kill_and_wait();
   EXPECT_TRUE(w.until([&] { return errors.calls == 1; }));
   EXPECT_EQ(errors.status, UCS_ERR_ENDPOINT_TIMEOUT);
+  EXPECT_EQ(errors.then, UCS_ERR_ENDPOINT_TIMEOUT) << "the handler was called before a send had ended";
+  EXPECT_EQ(w.end(errors.watched), UCS_ERR_ENDPOINT_TIMEOUT);
   EXPECT_EQ(w.end(send), UCS_ERR_ENDPOINT_TIMEOUT);
   EXPECT_EQ(w.end(recv), UCS_ERR_ENDPOINT_TIMEOUT);
   EXPECT_TRUE(UCS_PTR_IS_ERR(ucp_tag_send_nbx(w.a.ep, &in, sizeof in, 1, &none)));
@@ -581,6 +588,10 @@ TEST(Worker, WhatWasSentArrivesAlsoWhenItsSenderEndsAtOnce) {
       ucp_worker_progress(b.worker);
     }
     ucp_request_free(receive);
+    if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
+    // Took a request, and gave it back complete.
+    send = ucp_am_send_nbx(a.ep, 1, nullptr, 0, &first, 1, &none);
+    ASSERT_FALSE(UCS_PTR_IS_ERR(send));
     if (UCS_PTR_IS_PTR(send)) ucp_request_free(send);
     for (uint64_t i = 0; i < kMessages; ++i) {
       send = ucp_tag_send_nbx(a.ep, &i, sizeof i, i, &none);
