@@ -180,6 +180,7 @@ tw_status tw_endpoint_wait(tw_endpoint* endpoint, uint64_t timeout_ns) {
         return state != TW_IN_PROGRESS;
       },
       timeout_ns);
+  if (status == TW_ERR_BUSY) return status;
   if (is_error(status)) return fail(status, "the endpoint is still connecting");
   return state;
 }
@@ -216,7 +217,13 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
   if (request != nullptr) *request = TW_REQUEST_NONE;
   end_uncalled(worker, endpoint, [&] {
     status = check(endpoint);  // again: its on_lost may have closed it
-    if (!is_error(status)) status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own);
+    if (is_error(status)) return;
+    const bool waits = request == nullptr && mode == TW_CLOSE_GRACEFUL && endpoint->references <= 1;
+    if (waits && endpoint->peer->state >= TW_OK && worker.engine->in_handler()) {
+      status = tw_worker::refuse_wait();
+    } else {
+      status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own);
+    }
   });
   worker.posted();
   if (status != TW_IN_PROGRESS || request != nullptr) return status;

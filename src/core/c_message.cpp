@@ -138,6 +138,17 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
   return status;
 }
 
+/// tw_send_blocking in a handler of active messages: what is on its way at once.
+[[gnu::noinline]] Status send_in_handler(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag) {
+  BufferInfo near;
+  const bool plain = buffer != nullptr && length < kAsked && !on_device(buffer, &near);
+  if (!plain || endpoint.worker->engine->try_send(*endpoint.peer, buffer, length, tag, 0) != TW_OK) {
+    return tw_worker::refuse_wait();
+  }
+  endpoint.worker->posted();
+  return TW_OK;
+}
+
 /// tw_recv_blocking into device memory: no short form.
 [[gnu::noinline]] Status receive_and_wait(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
                                           tw_recv_info* info, const BufferInfo& near) {
@@ -198,7 +209,12 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
 
 tw_status tw_send_blocking(tw_endpoint* endpoint, const void* buffer, size_t length, uint64_t tag) {
   tw_request request = TW_REQUEST_NONE;
-  const Status status = tw_send(endpoint, buffer, length, tag, nullptr, &request);
+  Status status = check(endpoint);
+  if (is_error(status)) [[unlikely]]
+    return status;
+  if (endpoint->worker->engine->in_handler()) [[unlikely]]
+    return send_in_handler(*endpoint, buffer, length, tag);
+  status = tw_send(endpoint, buffer, length, tag, nullptr, &request);
   if (status != TW_IN_PROGRESS) return status;
   const Enter enter(*endpoint->worker);
   const Status result = wait_for(*endpoint->worker, request);
@@ -213,6 +229,8 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
+  if (worker->engine->in_handler()) [[unlikely]]
+    return tw_worker::refuse_wait();
   if (has_devices()) [[unlikely]] {
     BufferInfo near;
     if (on_device(buffer, &near)) return receive_and_wait(*worker, buffer, length, tag, mask, info, near);

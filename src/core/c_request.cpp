@@ -23,7 +23,10 @@ extern "C" {
 
 tw_status tw_request_test(tw_request request) {
   if (request == TW_REQUEST_NONE) return TW_OK;
-  return Engine::test(request);
+  const Status status = Engine::test(request);
+  if (is_error(status)) [[unlikely]]
+    set_last_error(Engine::message(request));
+  return status;
 }
 
 tw_status tw_request_test_any(const tw_request* requests, size_t count, size_t* index) {
@@ -50,7 +53,9 @@ tw_status tw_request_wait(tw_request request, uint64_t timeout_ns) {
   if (is_error(enter.status())) return enter.status();
   Status result = TW_IN_PROGRESS;
   status = worker->wait_until([&] { return (result = Engine::test(request)) != TW_IN_PROGRESS; }, timeout_ns);
+  if (status == TW_ERR_BUSY) return status;
   if (is_error(status)) return fail(status, "the operation goes on; test or wait again, or cancel it");
+  if (is_error(result)) set_last_error(Engine::message(request));
   return result;
 }
 
@@ -72,6 +77,7 @@ tw_status tw_request_wait_any(const tw_request* requests, size_t count, uint64_t
     return (result = tw_request_test_any(requests, count, index)) != TW_IN_PROGRESS;
   };
   const Status status = workers[0]->wait_until(done, timeout_ns, nap_ns);
+  if (status == TW_ERR_BUSY) return status;
   if (is_error(status)) return fail(status, "none of the %zu requests has ended; they go on", count);
   return result;
 }
@@ -80,7 +86,7 @@ tw_status tw_request_finish(tw_request request) {
   if (request == TW_REQUEST_NONE || Engine::finish(request) == TW_OK) return TW_OK;
   const Status status = tw_request_wait(request, TW_FOREVER);
   if (status == TW_ERR_FORKED || status == TW_ERR_THREAD || status == TW_ERR_HANDLE) return status;
-  if (is_error(status)) set_last_error(Engine::message(request));
+  if (status == TW_ERR_BUSY && Engine::test(request) == TW_IN_PROGRESS) return status;  // in a handler
   Engine::release(request);
   return status;
 }
@@ -92,6 +98,7 @@ tw_status tw_request_finish_all(tw_request* requests, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const Status status = tw_request_finish(requests[i]);
     if (status == TW_ERR_THREAD || status == TW_ERR_FORKED) return status;
+    if (status == TW_ERR_BUSY && requests[i] != TW_REQUEST_NONE && Engine::test(requests[i]) == TW_IN_PROGRESS) return status;
     if (is_error(status) && first == TW_OK) {
       first = status;
       why = last_error();

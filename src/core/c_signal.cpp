@@ -94,6 +94,7 @@ tw_status tw_signal_wait(tw_signal* signal, uint64_t value, uint32_t compare, ui
   constexpr uint64_t kNapNs = 200'000;  // a peer's store into mapped memory wakes no thread: sleeps stay short
   status =
       worker->wait_until([&] { return (seen = signal_test(*signal, compare, value)) != TW_IN_PROGRESS; }, timeout_ns, kNapNs);
+  if (status == TW_ERR_BUSY) return status;
   if (is_error(status)) return fail(status, "the signal is still %llu", static_cast<unsigned long long>(signal_read(*signal)));
   return seen;
 }

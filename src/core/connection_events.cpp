@@ -94,8 +94,14 @@ void tw_worker::take_link(ConnectionEvent&& event) {
   Link* link = nullptr;
   if (endpoint->tls && event.init.tls == nullptr && event.init.socket && !is_unix_socket(event.init.socket.get())) {
     endpoint->peer->identity = identity;  // the peer's own connection attempt won
-    engine->fail(*endpoint->peer, TW_ERR_AUTHENTICATION,
-                 "the peer connected without TLS, which this endpoint demands: set tls in both contexts, or THALWEG_TLS=1");
+    engine->fail(*endpoint->peer, TW_ERR_AUTHENTICATION, kPlainLink);
+    return;
+  }
+  if (!endpoint->forced.empty() && endpoint->forced != event.port->name()) {
+    endpoint->peer->identity = identity;
+    const std::string why = std::string("the connection with this worker came to be by ") + event.port->name() + ", not by " +
+                            endpoint->forced + ": name the same transport at both sides and in every tw_connect to it";
+    engine->fail(*endpoint->peer, TW_ERR_INVALID, why.c_str());
     return;
   }
   const Status status = event.port->establish(std::move(event.init), &link);

@@ -2,6 +2,7 @@
 // Making, connecting and closing endpoints: the worker's side.
 #include "core/endpoint.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -47,8 +48,8 @@ tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   endpoint->peer->endpoint = endpoint;
   endpoint->references = 1;
   endpoint->user = nullptr;  // who held its place's last one may have set it since that ended
-  endpoint->on_lost = options.on_lost;
-  endpoint->on_lost_arg = options.arg;
+  endpoint->told_of_loss.clear();
+  if (options.on_lost != nullptr) endpoint->told_of_loss.emplace_back(options.on_lost, options.arg);
   if (options.private_length != 0) {
     const auto* bytes = static_cast<const std::byte*>(options.private_data);
     endpoint->data.assign(bytes, bytes + options.private_length);
@@ -127,6 +128,32 @@ void tw_worker::connect_self(tw_endpoint& endpoint) {
   engine->attach(*endpoint.peer, *link);
 }
 
+/// Another handle of an endpoint that is there, which must have what its new holder asks for. While it connects, take_link() sees to
+/// that.
+Status tw_worker::share(tw_endpoint& endpoint, const tw_endpoint_options& options, tw_endpoint** out) {
+  const bool tls = options.tls != 0 || context.settings.tls;
+  const bool connected = endpoint.peer->state == TW_OK;
+  const std::string wanted = options.transport != nullptr && endpoint.remote != id ? options.transport : "";
+  const std::string has = connected ? endpoint.transport : endpoint.forced;
+  if (connected && tls && !endpoint.is_protected) return fail(TW_ERR_AUTHENTICATION, "%s", kPlainLink);
+  if (!wanted.empty() && !has.empty() && wanted != has) {
+    return fail(TW_ERR_INVALID,
+                "the one connection with this worker is by %s, not by %s: close all its endpoints first, or name the same "
+                "transport, or none, in every tw_connect to it",
+                has.c_str(), wanted.c_str());
+  }
+  if (!connected) {
+    endpoint.tls |= tls;
+    if (!wanted.empty()) endpoint.forced = wanted;
+  }
+  const std::pair told(options.on_lost, options.arg);
+  auto& all = endpoint.told_of_loss;
+  if (told.first != nullptr && std::find(all.begin(), all.end(), told) == all.end()) all.push_back(told);
+  ++endpoint.references;
+  *out = &endpoint;
+  return TW_OK;
+}
+
 Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& options, tw_endpoint** out) {
   const bool self = to.worker == id;
   bool start = false;
@@ -142,15 +169,7 @@ Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& op
       at->second = Directory::Entry{};
       fresh = true;
     }
-    if (old != nullptr) {
-      ++old->references;
-      if (old->on_lost == nullptr) {
-        old->on_lost = options.on_lost;
-        old->on_lost_arg = options.arg;
-      }
-      *out = old;
-      return TW_OK;
-    }
+    if (old != nullptr) return share(*old, options, out);
     endpoint = make_endpoint(options);
     endpoint->remote = to.worker;
     endpoint->address = to;
@@ -262,7 +281,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.token_here = endpoint.token_there = 0;
   endpoint.data.clear();
   endpoint.user = nullptr;
-  endpoint.on_lost = nullptr;
+  endpoint.told_of_loss.clear();
   endpoint.addressed = endpoint.graceful = endpoint.flushing = false;
   endpoint.address = {};
   endpoint.peer.reset();
@@ -323,8 +342,11 @@ std::function<void()> tw_worker::next_callback() {
     lost_.pop_front();
     telling_ = {endpoint, std::this_thread::get_id()};
     if (endpoint->references == 0) keep_dead(*endpoint);
-    if (endpoint->on_lost == nullptr) return [] {};
-    return [endpoint, why, on_lost = endpoint->on_lost, arg = endpoint->on_lost_arg] { on_lost(arg, endpoint, why); };
+    return [endpoint, why, all = endpoint->told_of_loss] {
+      for (const auto& [on_lost, arg] : all) {
+        if (endpoint->magic == tw_endpoint::kAlive) on_lost(arg, endpoint, why);  // else the one before has closed it
+      }
+    };
   }
   if (!requested_.empty()) {
     tw_listener* const listener = requested_.front().first;

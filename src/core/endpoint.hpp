@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/address.hpp"
@@ -34,8 +35,8 @@ struct tw_endpoint {
   uint64_t token_here = 0, token_there = 0;  // of hello.hpp: sent here, and by the peer; 0: not yet
   std::vector<std::byte> hello;              // the peer's proxy
   void* user = nullptr;
-  void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;
-  void* on_lost_arg = nullptr;
+  using OnLost = void (*)(void* arg, tw_endpoint* endpoint, tw_status why);
+  std::vector<std::pair<OnLost, void*>> told_of_loss;  // on_lost and arg of its holders, each once
 
   // what a new attempt needs
   thalweg::impl::WorkerAddress address;
@@ -57,6 +58,9 @@ struct tw_endpoint {
 };
 
 namespace thalweg::impl {
+inline constexpr char kPlainLink[] =
+    "the connection with this worker is without TLS, which an endpoint to it demands: set tls in both contexts and in every "
+    "tw_connect to it, or THALWEG_TLS=1";
 /// Does nothing but receives still run for this peer?
 bool drained(const Peer& peer);
 }  // namespace thalweg::impl

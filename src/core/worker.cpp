@@ -16,6 +16,7 @@
 #include "base/platform/process.hpp"
 #include "base/platform/signals.hpp"
 #include "core/hello.hpp"
+#include "protocols/one_sided.hpp"
 #include "trace/trace.hpp"
 
 using namespace thalweg::impl;
@@ -108,6 +109,12 @@ tw_worker::~tw_worker() {
   }
   for (auto& endpoint : endpoints_) {
     if (!endpoint->peer) continue;
+    for (RemoteRegion* region : endpoint->regions) {  // they may be released behind the worker
+      unmap_region(*region);
+      std::atomic_ref(region->peer).store(nullptr, std::memory_order_relaxed);
+      region->revoked = true;
+    }
+    endpoint->regions.clear();
     // What was sent is under way: for the peer this is an endpoint that was closed, not one that was lost.
     if (!is_error(endpoint->peer->state)) engine->close(*endpoint->peer, drained(*endpoint->peer));
     engine->remove(*endpoint->peer);
@@ -207,6 +214,13 @@ void tw_worker::rearm() {
   if (arm() == TW_OK) return;
   if (asleep.load(std::memory_order_relaxed)) kick();
   if (waiters_.load(std::memory_order_relaxed) != 0) inbox.ring();
+}
+
+Status tw_worker::refuse_wait() {
+  return fail(
+      TW_ERR_BUSY,
+      "a handler of active messages runs inside progress, and cannot wait for what comes by it: post with a request or a "
+      "callback, and wait outside of the handler");
 }
 
 void tw_worker::kick() {

@@ -54,8 +54,10 @@ struct tw_worker {
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
   /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
+  /// TW_ERR_TIMED_OUT; TW_ERR_BUSY, with a text: a handler of active messages waits for what only comes behind it.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
+  [[gnu::cold]] static Status refuse_wait();
   /// A thread has progressed, and goes. Its progress took the doorbells down that would wake those who sleep (the progress thread,
   /// and threads in wait()): they are hung up again, or the sleepers are woken.
   void progressed() {
@@ -108,6 +110,7 @@ struct tw_worker {
   void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
+  Status share(tw_endpoint& endpoint, const tw_endpoint_options& options, tw_endpoint** out);
   thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
   /// on_lost or on_request of the next one to be called back; none: there is none, or another thread calls back.
@@ -182,6 +185,7 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
     const uint64_t now = monotonic_ns();
     if (!timed) {
       timed = true;
+      if (engine->in_handler()) return refuse_wait();
       deadline = timeout_ns >= kForever - now ? kForever : now + timeout_ns;
     }
     if (now >= deadline) return done() ? TW_OK : Status(TW_ERR_TIMED_OUT);

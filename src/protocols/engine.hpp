@@ -153,6 +153,11 @@ class Engine final : public Sink {
   }
   /// May this thread progress here? Not in a handler of this engine's, nor in a callback.
   bool may_progress();
+  /// Does this thread run a handler of active messages of this engine's? What is not over then ends only behind it.
+  bool in_handler() {
+    const Guard guard(*this);
+    return progressing_;
+  }
   /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
   Status arm();
 
