@@ -70,16 +70,33 @@ std::string Store::gathered_key(uint64_t step) const {
   return "thalweg/exchange/" + std::to_string(epoch_) + "/" + std::to_string(step) + "/all";
 }
 
+std::string Store::epoch_key(uint32_t rank) { return "thalweg/epoch/" + std::to_string(rank); }
+
+Status Store::epoch_of(uint32_t rank, uint64_t* epoch) {
+  Bytes before;
+  const Status status = do_get(epoch_key(rank), &before);
+  if (is_error(status) && status != TW_ERR_NO_MATCH) return status;
+  *epoch = 0;
+  if (status == TW_OK && before.size() == sizeof *epoch) std::memcpy(epoch, before.data(), sizeof *epoch);
+  return TW_OK;
+}
+
+/// Of a rank that has not come: has it been here more or less often? Such a store never works again.
+std::string Store::other_epoch(uint32_t rank) {
+  uint64_t theirs = 0;
+  if (is_error(epoch_of(rank, &theirs)) || theirs == epoch_ || theirs == 0) return {};
+  const char* const late = theirs < epoch_ ? "if it is not just late, " : "";
+  return "; rank " + std::to_string(rank) + " has opened this store " + (theirs < epoch_ ? "fewer" : "more") + " times (" +
+         std::to_string(theirs) + ") than rank " + std::to_string(options_.rank) + " (" + std::to_string(epoch_) +
+         "): " + late + "a start in which not all ranks came has left it so: use a fresh path, or a new server";
+}
+
 Status Store::enter_epoch() {
   if (epoch_ != 0) return TW_OK;
-  const std::string key = "thalweg/epoch/" + std::to_string(options_.rank);
-  Bytes before;
-  const Status status = do_get(key, &before);
-  if (is_error(status) && status != TW_ERR_NO_MATCH) return status;
   uint64_t epoch = 0;
-  if (status == TW_OK && before.size() == sizeof epoch) std::memcpy(&epoch, before.data(), sizeof epoch);
+  if (const Status status = epoch_of(options_.rank, &epoch); is_error(status)) return status;
   ++epoch;
-  if (const Status stored = do_put(key, &epoch, sizeof epoch); is_error(stored)) return stored;
+  if (const Status stored = do_put(epoch_key(options_.rank), &epoch, sizeof epoch); is_error(stored)) return stored;
   epoch_ = epoch;
   return TW_OK;
 }
@@ -87,7 +104,7 @@ Status Store::enter_epoch() {
 /// The time is over: says who did not come. A store that does not answer any more is not asked for each rank: each question may
 /// take the whole time again.
 Status Store::missing(uint64_t step) {
-  std::string ranks;
+  std::string ranks, differs;
   Bytes ignored;
   Status status = do_wait(step_key(step, options_.rank), Deadline(kSecond), &ignored);  // is there
   for (uint32_t rank = 0; rank < options_.count && !is_error(status); ++rank) {
@@ -99,6 +116,7 @@ Status Store::missing(uint64_t step) {
       break;
     }
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    if (differs.empty()) differs = other_epoch(rank);
   }
   if (status == TW_ERR_CANCELED) return status;
   if (is_error(status))
@@ -107,10 +125,13 @@ Status Store::missing(uint64_t step) {
         "exchange or barrier %llu over the store %s did not end within %.1f s, and the store does not answer any more: is "
         "its server still running?",
         static_cast<unsigned long long>(step), address_.c_str(), double(options_.timeout_ns) * 1e-9);
-  if (ranks.empty()) ranks = "0 (in time to pass on what the others gave)";
-  return fail(TW_ERR_TIMED_OUT, "exchange or barrier %llu over the store %s: of %u ranks, %s did not come within %.1f s",
+  if (ranks.empty()) {  // or all that is here is of a start before
+    ranks = "0 (in time to pass on what the others gave)";
+    differs = other_epoch(0);
+  }
+  return fail(TW_ERR_TIMED_OUT, "exchange or barrier %llu over the store %s: of %u ranks, %s did not come within %.1f s%s",
               static_cast<unsigned long long>(step), address_.c_str(), options_.count, ranks.c_str(),
-              double(options_.timeout_ns) * 1e-9);
+              double(options_.timeout_ns) * 1e-9, differs.c_str());
 }
 
 /// Rank 0: reads all ranks' values and puts them together, so that the others read one: 3 requests a rank instead of one a rank

@@ -63,6 +63,9 @@ class Store {
 
  private:
   Status check(const std::string& key) const;
+  static std::string epoch_key(uint32_t rank);
+  Status epoch_of(uint32_t rank, uint64_t* epoch);  // 0: never here
+  std::string other_epoch(uint32_t rank);
   Status enter_epoch();
   std::string step_key(uint64_t step, uint32_t rank) const;
   std::string gathered_key(uint64_t step) const;

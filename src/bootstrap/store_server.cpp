@@ -38,6 +38,7 @@ using store_wire::Op;
 using store_wire::RequestHead;
 
 constexpr int kBacklog = 1024, kAcceptsPerTurn = 16;
+constexpr uint64_t kEntryCost = 128;                   // bytes that keeping a value costs besides it and its name
 constexpr uint64_t kAcceptPause = 100 * kMillisecond;  // after running out of descriptors
 
 struct Client {
@@ -271,7 +272,7 @@ void StoreServer::State::serve(int fd, Client& client, const SetupChannel::Messa
       break;
     case Op::erase:
       if (found != values.end()) {
-        bytes -= name.size() + found->second.size();
+        bytes -= kEntryCost + name.size() + found->second.size();
         values.erase(found);
       }
       answer(client, TW_OK, nullptr);
@@ -291,12 +292,13 @@ void StoreServer::State::serve(int fd, Client& client, const SetupChannel::Messa
 
 void StoreServer::State::put(const std::string& name, const std::byte* value, size_t length, Client& client) {
   const auto found = values.find(name);
-  const uint64_t before = found == values.end() ? 0 : name.size() + found->second.size();
-  if (bytes - before + name.size() + length > options.max_bytes) {
+  const uint64_t before = found == values.end() ? 0 : kEntryCost + name.size() + found->second.size();
+  const uint64_t now = kEntryCost + name.size() + length;
+  if (bytes - before + now > options.max_bytes) {
     answer(client, TW_ERR_LIMIT, nullptr);
     return;
   }
-  bytes += name.size() + length - before;
+  bytes += now - before;
   values[name].assign(value, value + length);
   answer(client, TW_OK, nullptr);
   wake_waiters(name);
@@ -372,6 +374,11 @@ bool StoreServer::drain(uint64_t ns) {
     for (const UniqueFd& listener : s.listeners) s.loop.remove(listener.get());
     s.listeners.clear();
     s.options.max_clients = 0;
+    std::vector<int> strangers;  // were they clients, they would come too late
+    for (const auto& [fd, client] : s.clients) {
+      if (!client->channel) strangers.push_back(fd);
+    }
+    for (const int fd : strangers) s.drop(fd);
   });
   std::unique_lock lock(s.mutex);
   return s.changed.wait_for(lock, std::chrono::nanoseconds(ns), [&s] { return s.empty; });

@@ -26,7 +26,7 @@ class StoreServer {
                       std::unique_ptr<StoreServer>* out);
   /// Takes no new clients, gives those there are linger_ns to read their answers and leave, then closes them.
   ~StoreServer();
-  /// Takes no new clients. Have all left, within this time?
+  /// Takes no new clients, and drops who has not proved to be one. Have all left, within this time?
   bool drain(uint64_t ns);
   uint16_t port() const;
   /// The address where it listens; the first, when THALWEG_INTERFACES allows several.

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,7 @@ using store_wire::RequestHead;
 constexpr size_t kIdleMax = 4;
 constexpr int kRetryMs = 20;
 constexpr uint64_t kHandshakeTimeout = 10 * kSecond;
+constexpr uint64_t kMostOfOne = 3 * kSecond;  // of one address, where others are left
 
 // TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. Else the error of interrupted().
 Status await(int fd, short events, const Deadline& deadline) {
@@ -164,8 +166,11 @@ Status TcpStore::connect(const Deadline& deadline, Connection* out) {
   if (const Status status = resolve(server_address_, false, &candidates); is_error(status)) return status;
   for (;;) {
     Status status = TW_ERR_UNREACHABLE;
-    for (const SocketAddress& candidate : candidates) {
-      status = connect_once(candidate, deadline, out);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      // One that does not answer must not take the time of those behind it.
+      const uint64_t others = candidates.size() - i, left = deadline.left_ns();
+      const Deadline own(others == 1 ? left : std::min(left / others, kMostOfOne));
+      status = connect_once(candidates[i], own, out);
       if (status == TW_OK || status == TW_ERR_AUTHENTICATION || status == TW_ERR_VERSION) return status;
     }
     const std::string why = status == TW_ERR_TIMED_OUT ? "" : last_error();

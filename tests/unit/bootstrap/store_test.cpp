@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -308,6 +309,26 @@ TEST_P(StorePlace, MissingRanksAreNamed) {
   other.join();
 }
 
+/// Rank 1 was not there once: the ranks count their starts apart from then on, and are told so.
+TEST_P(StorePlace, AStartInWhichNotAllCameIsNamed) {
+  {
+    OpenStore alone(address_, options_of(0, 2, 100 * kMillisecond));
+    EXPECT_EQ(tw_store_barrier(alone.store), TW_ERR_TIMED_OUT);
+  }
+  OpenStore zero(address_, options_of(0, 2, kSecond));
+  std::thread other([&] {
+    OpenStore one(address_, options_of(1, 2, kSecond));
+    EXPECT_EQ(tw_store_barrier(one.store), TW_ERR_TIMED_OUT);
+    const std::string text = last_error();
+    EXPECT_NE(text.find("rank 0 has opened this store more times (2) than rank 1 (1)"), std::string::npos) << text;
+  });
+  EXPECT_EQ(tw_store_barrier(zero.store), TW_ERR_TIMED_OUT);
+  const std::string text = last_error();
+  EXPECT_NE(text.find("rank 1 has opened this store fewer times (1) than rank 0 (2)"), std::string::npos) << text;
+  EXPECT_NE(text.find("use a fresh path"), std::string::npos) << text;
+  other.join();
+}
+
 /// Keeps what is put, until it answers nothing any more: then each question takes its time.
 class FallingSilent : public Store {
  public:
@@ -537,6 +558,34 @@ TEST_F(StoreStrangers, ScannersNoiseAndSilenceAreCountedAndOthersServed) {
   EXPECT_TRUE(reaches(Refusal::timeout, 5));
   char byte;
   EXPECT_EQ(recv(silent[0].get(), &byte, 1, 0), 0);  // closed by the server
+}
+
+TEST(StoreServers, SmallValuesCostWhatKeepingThemCosts) {
+  JobKey key;
+  ASSERT_EQ(JobKey::load(kSecret, sizeof kSecret, nullptr, &key), TW_OK);
+  StoreServerOptions limited;
+  limited.max_bytes = 64 << 10;
+  limited.linger_ns = 50 * kMillisecond;
+  std::unique_ptr<StoreServer> server;
+  ASSERT_EQ(StoreServer::start({.host = "127.0.0.1"}, key, limited, &server), TW_OK) << last_error();
+  OpenStore store("tcp:127.0.0.1:" + std::to_string(server->port()), options_of(0, 1));
+  ASSERT_EQ(store.status, TW_OK) << last_error();
+  Status status = TW_OK;
+  int kept = 0;
+  for (; kept < 2000 && status == TW_OK; ++kept) status = tw_store_put(store.store, std::to_string(1000 + kept).c_str(), "", 0);
+  EXPECT_EQ(status, TW_ERR_LIMIT);
+  EXPECT_GT(kept, 400);
+  EXPECT_EQ(tw_store_put(store.store, "1000", "", 0), TW_OK) << "one that is there costs no more: " << last_error();
+}
+
+TEST_F(StoreStrangers, SilenceKeepsNobodyFromLeaving) {
+  const UniqueFd silent = connect_raw();
+  OpenStore known(address_, options_of(0, 1));  // behind it: it was accepted
+  ASSERT_EQ(known.status, TW_OK) << last_error();
+  tw_store_close(std::exchange(known.store, nullptr));
+  const uint64_t start = monotonic_ns();
+  EXPECT_TRUE(server_->drain(250 * kMillisecond));  // less than a handshake may take
+  EXPECT_LT(monotonic_ns() - start, 250 * kMillisecond);
 }
 
 TEST_F(StoreStrangers, AFloodOfSilenceIsOverloadAndPasses) {
