@@ -22,16 +22,23 @@ AddressedPeers::~AddressedPeers() {
   if (!worker_.born.forked()) close_all(worker_, endpoints_);
 }
 
+tw_endpoint* AddressedPeers::made(uint32_t rank) const {
+  const Engine::Guard guard(*worker_.engine);
+  return endpoints_[rank];
+}
+
 Status AddressedPeers::endpoint(uint32_t rank, tw_endpoint** out) {
-  tw_endpoint*& endpoint = endpoints_[rank];
-  if (endpoint == nullptr) {
+  const Engine::Guard guard(*worker_.engine);  // one handle for each rank, whichever threads ask at once
+  if (endpoints_[rank] == nullptr) {
     tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
     options.timeout_ns = timeout_ns_;
     const std::string& address = addresses_[rank];
-    if (Status s = tw_connect(&worker_, address.data(), address.size(), &options, &endpoint); is_error(s)) return s;
+    tw_endpoint* made = nullptr;
+    if (Status s = tw_connect(&worker_, address.data(), address.size(), &options, &made); is_error(s)) return s;
+    endpoints_[rank] = made;
   }
-  *out = endpoint;
-  return tw_endpoint_state(endpoint);
+  *out = endpoints_[rank];
+  return tw_endpoint_state(*out);
 }
 
 }  // namespace thalweg::impl

@@ -18,7 +18,7 @@ class AddressedPeers final : public Peers {
   /// Delivers what was posted, if the peers progress within two seconds.
   ~AddressedPeers() override;
   Status endpoint(uint32_t rank, tw_endpoint** out) override;
-  tw_endpoint* made(uint32_t rank) const override { return endpoints_[rank]; }
+  tw_endpoint* made(uint32_t rank) const override;
   uint64_t sender(uint32_t rank) const override { return workers_[rank]; }
 
  private:
@@ -27,7 +27,7 @@ class AddressedPeers final : public Peers {
   tw_worker& worker_;
   const std::vector<std::string> addresses_;
   std::vector<WorkerId> workers_;        // of the addresses
-  std::vector<tw_endpoint*> endpoints_;  // null: not needed yet
+  std::vector<tw_endpoint*> endpoints_;  // null: not needed yet; under the engine's lock
   const uint64_t timeout_ns_;
 };
 

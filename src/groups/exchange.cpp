@@ -41,6 +41,8 @@ class Exchange {
   Status await(uint32_t from, uint64_t step, Letter* letter);
   /// The first failure is the one that counts.
   void record(Status status, uint32_t rank, const char* text);
+  /// Nothing goes to that rank or comes from it, for the last error.
+  void record_lost(Status status, uint32_t rank);
 
   tw_group& group_;
   ExchangeEnd& end_;
@@ -59,8 +61,11 @@ class Exchange {
 /// What a rank that gives up in an exchange may tell: not that it was interrupted, which is nobody else's affair.
 bool may_be_told(Status status) {
   return status == TW_ERR_PEER_LOST || status == TW_ERR_TIMED_OUT || status == TW_ERR_LIMIT || status == TW_ERR_INVALID ||
-         status == TW_ERR_PROTOCOL;
+         status == TW_ERR_PROTOCOL || status == TW_ERR_NO_MEMORY;
 }
+
+/// What this rank lacks, and says nothing about the other one.
+bool is_of_this_rank(Status status) { return status == TW_ERR_LIMIT || status == TW_ERR_NO_MEMORY; }
 
 const char* kind_text(uint32_t kind) {
   switch (static_cast<ExchangeKind>(kind)) {
@@ -89,6 +94,11 @@ void Exchange::record(Status status, uint32_t rank, const char* text) {
   why_ = text;
 }
 
+void Exchange::record_lost(Status status, uint32_t rank) {
+  if (is_of_this_rank(status)) return record(status, group_.rank, last_error());
+  record(TW_ERR_PEER_LOST, rank, last_error());
+}
+
 void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
   const uint32_t to = (group_.rank + group_.size - distance) % group_.size;
   Letter letter{failed_, failed_rank_, kind_, {}};
@@ -96,7 +106,7 @@ void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
   tw_endpoint* endpoint = nullptr;
   Status status = group_.endpoint(to, &endpoint);
   if (!is_error(status)) status = Mailbox::send(*endpoint, group_.id, step_ + round, letter);
-  if (is_error(status)) record(TW_ERR_PEER_LOST, to, last_error());
+  if (is_error(status)) record_lost(status, to);
   if (!is_error(status)) told_.push_back(endpoint);
 }
 
@@ -111,7 +121,10 @@ Status Exchange::await(uint32_t from, uint64_t step, Letter* letter) {
   if (look()) return here;
   tw_endpoint* endpoint = nullptr;
   Status status = group_.endpoint(from, &endpoint);
-  if (endpoint == nullptr) return status;
+  if (endpoint == nullptr) {
+    record_lost(status, from);
+    return status;
+  }
   Status ended = TW_OK;
   status = group_.worker.wait_until(
       [&] {

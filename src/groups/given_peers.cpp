@@ -19,12 +19,19 @@ GivenPeers::~GivenPeers() {
 }
 
 Status GivenPeers::endpoint(uint32_t rank, tw_endpoint** out) {
+  const Engine::Guard guard(*worker_.engine);
   if (rank == rank_ && own_ == nullptr) {
-    if (Status s = connect_to_itself(worker_, &own_); is_error(s)) return s;
+    tw_endpoint* made = nullptr;
+    if (Status s = connect_to_itself(worker_, &made); is_error(s)) return s;
+    own_ = made;
   }
   *out = rank == rank_ ? own_ : endpoints_[rank];
-  const Status state = tw_endpoint_state(*out);
-  return state;
+  return tw_endpoint_state(*out);
+}
+
+tw_endpoint* GivenPeers::made(uint32_t rank) const {
+  const Engine::Guard guard(*worker_.engine);
+  return rank == rank_ ? own_ : endpoints_[rank];
 }
 
 }  // namespace thalweg::impl

@@ -16,13 +16,13 @@ class GivenPeers final : public Peers {
   ~GivenPeers() override;
   Status endpoint(uint32_t rank, tw_endpoint** out) override;
   uint64_t sender(uint32_t rank) const override { return rank == rank_ ? 0 : sender_of(*endpoints_[rank]); }
-  tw_endpoint* made(uint32_t rank) const override { return rank == rank_ ? own_ : endpoints_[rank]; }
+  tw_endpoint* made(uint32_t rank) const override;
 
  private:
   tw_worker& worker_;
   const std::vector<tw_endpoint*> endpoints_;
   const uint32_t rank_;
-  tw_endpoint* own_ = nullptr;  // made when it is first asked for
+  tw_endpoint* own_ = nullptr;  // made when it is first asked for; under the engine's lock
 };
 
 /// An endpoint of the worker to itself.

@@ -109,9 +109,10 @@ bool Mailbox::has_room(const Sender& sender, const LetterPiece& piece) const {
   return sender.bytes + bytes <= (all <= kMost ? kMostOfOne : kAlways);
 }
 
-/// One watch for a sender, moved where its letters come by another endpoint.
+/// One watch for a sender, as long as that endpoint is there; moved where its letters come by another endpoint.
 void Mailbox::watch(tw_endpoint& endpoint, Sender& sender) {
   if (sender.endpoint == &endpoint) return;
+  std::erase_if(endpoint.watches, [](const auto& one) { return one.expired(); });
   sender.watch = std::make_shared<Watch>(*this, sender_of(endpoint));
   endpoint.watches.push_back(sender.watch);
   sender.endpoint = &endpoint;
@@ -135,7 +136,7 @@ void Mailbox::lose(uint64_t from) {
     total_ -= bytes;
     one = kept_.erase(one);
   }
-  if (sender.bytes == 0 && sender.ended.empty()) senders_.erase(at);
+  if (sender.is_over()) senders_.erase(at);
 }
 
 /// What the sender sends to the group counts no more, so that its receiver does not wait for what was dropped.
@@ -152,7 +153,7 @@ void Mailbox::give_back(uint64_t from, uint64_t bytes) {
   const auto at = senders_.find(from);
   at->second.bytes -= bytes;
   total_ -= bytes;
-  if (at->second.bytes == 0 && at->second.ended.empty()) senders_.erase(at);
+  if (at->second.is_over()) senders_.erase(at);
 }
 
 /// In progress, under the lock. Untrusted bytes: a piece that does not fit is dropped, and the rank that waits for it times out.
@@ -213,7 +214,7 @@ void Mailbox::forget(tw_worker& worker, uint64_t group) {
     at = kept_.erase(at);
   }
   for (auto& [from, sender] : senders_) std::erase(sender.ended, group);
-  std::erase_if(senders_, [](const auto& one) { return one.second.bytes == 0 && one.second.ended.empty(); });
+  std::erase_if(senders_, [](const auto& one) { return one.second.is_over(); });
 }
 
 }  // namespace thalweg::impl

@@ -77,6 +77,7 @@ class Mailbox {
     const tw_endpoint* endpoint = nullptr;  // watched
     std::shared_ptr<Watch> watch;
     std::vector<uint64_t> ended;  // groups of which one was dropped: the last kMostEnded
+    bool is_over() const { return bytes == 0 && ended.empty() && endpoint == nullptr; }
     bool has_ended(uint64_t group) const { return std::find(ended.begin(), ended.end(), group) != ended.end(); }
   };
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;  // group, step, sender
@@ -89,7 +90,7 @@ class Mailbox {
   void give_back(uint64_t from, uint64_t bytes);
   std::map<Key, Kept> kept_;
   std::unordered_set<uint64_t> expected_;         // groups that exist here
-  std::unordered_map<uint64_t, Sender> senders_;  // of kept letters, and those of which one was dropped
+  std::unordered_map<uint64_t, Sender> senders_;  // that are watched, or have letters here, or of which one was dropped
   uint64_t total_ = 0;                            // bytes of all
 };
 

@@ -165,6 +165,7 @@ Status tw_window::join(uint32_t peer, const void* key, size_t key_length) {
     const Engine::Guard guard(*worker.engine);
     Peer& at = *other.endpoint->peer;
     if (is_error(at.state)) return fail(at.state, "rank %u: %s", peer, at.why.c_str());
+    std::erase_if(other.endpoint->watches, [](const auto& one) { return one.expired(); });  // of windows that have ended
     other.endpoint->watches.push_back(other.watch);
     if (at.link != nullptr) at.link->port->watch_loss(*at.link, other.watch);
   }

@@ -273,5 +273,108 @@ TEST(World, RankZeroServesARankThatIsSlow) {
   slow.join();
 }
 
+/// The progress of another thread connects for a collective while this one asks.
+TEST(World, ThreadsThatAskAtOnceMakeOneEndpoint) {
+  WorldOptions how;
+  how.progress = TW_PROGRESS_THREAD;
+  for (int round = 0; round < 20; ++round) {
+    run_worlds(
+        4,
+        [](Group& world) {
+          float in = 1, out = 0;
+          tw_request request = TW_REQUEST_NONE;
+          ASSERT_GE(tw_allreduce(world.get(), &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM, nullptr, &request), 0)
+              << tw_last_error();
+          std::vector<tw_endpoint*> all(4);
+          for (uint32_t i = 0; i < 4; ++i) ASSERT_GE(tw_group_endpoint(world.get(), i, &all[i]), 0) << tw_last_error();
+          if (request != TW_REQUEST_NONE) ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
+          EXPECT_EQ(out, 4);
+          world.barrier();
+          const impl::Engine::Guard guard(*world.worker().get()->engine);
+          for (uint32_t i = 0; i < 4; ++i) {
+            EXPECT_EQ(world.get()->peers->made(i), all[i]);
+            EXPECT_EQ(all[i]->references, 1u) << i;
+          }
+        },
+        how);
+  }
+}
+
+TEST(World, ExchangesLeaveNothingBehind) {
+  run_worlds(2, [](Group& world) {
+    for (uint32_t i = 0; i < 10'000; ++i) {
+      const uint32_t mine = 2 * i + world.rank();
+      uint32_t all[2] = {};
+      ASSERT_EQ(tw_group_exchange(world.get(), &mine, sizeof mine, all), TW_OK) << tw_last_error();
+      ASSERT_TRUE(all[0] == 2 * i && all[1] == 2 * i + 1) << i;
+    }
+    EXPECT_LT(world.endpoint(1 - world.rank())->watches.size(), 8u);
+  });
+}
+
+/// It is this rank that has no request left: the other one is well.
+TEST(World, WhatThisRankLacksIsNotALostPeer) {
+  WorldOptions how;
+  how.timeout_ns = 3 * kSecond;
+  run_worlds(
+      2,
+      [](Group& world) {
+        const impl::OpDesc nothing;
+        impl::Engine& engine = *world.worker().get()->engine;
+        std::vector<impl::OpRun*> held;
+        if (world.rank() == 0) {
+          while (impl::OpRun* const run = engine.acquire(nothing)) held.push_back(run);
+        }
+        char all[2] = {};
+        std::string text;
+        const tw_status status = tw_group_exchange(world.get(), "x", 1, all);
+        if (status < 0) text = tw_last_error();
+        for (impl::OpRun* const run : held) engine.runs().free(*run);
+        if (world.rank() == 0) {
+          EXPECT_EQ(status, TW_ERR_LIMIT) << text;
+          EXPECT_NE(text.find("rank 0: "), std::string::npos) << text;
+        }
+      },
+      how);
+}
+
+/// By a callback that runs while the call connects.
+TEST(World, IsNotDestroyedWhileAPlansCollectiveConnects) {
+  std::atomic<bool> called{false};
+  run_worlds(3, [&](Group& world) {
+    struct Ending {
+      tw_group* group;
+      std::atomic<bool>& called;
+      tw_status status = TW_OK;
+    } ending{world.get(), called};
+    char byte = 0;
+    tw_request sent = TW_REQUEST_NONE;
+    if (world.rank() == 0) {
+      tw_op_options options = TW_OP_OPTIONS_INIT;
+      options.callback = [](void* arg, tw_request, tw_status, const tw_recv_info*) {
+        auto& self = *static_cast<Ending*>(arg);
+        self.status = tw_group_destroy(self.group);
+        self.called = true;
+      };
+      options.arg = &ending;
+      ASSERT_EQ(tw_recv(world.worker().get(), &byte, 1, 99, ~uint64_t{0}, &options, nullptr), TW_IN_PROGRESS);
+    } else if (world.rank() == 1) {
+      ASSERT_GE(tw_send(world.endpoint(0), "x", 1, 99, nullptr, &sent), 0) << tw_last_error();
+      EXPECT_EQ(world.worker().get()->wait_until([&] { return called.load(); }, 5 * kSecond), TW_OK);
+    } else {
+      while (!called) std::this_thread::yield();
+    }
+    tw_plan* plan = nullptr;
+    ASSERT_EQ(tw_plan_create(&world.worker().get()->context, nullptr, &plan), TW_OK) << tw_last_error();
+    float in = 1, out = 0;
+    EXPECT_EQ(tw_plan_allreduce(plan, world.get(), &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM, nullptr, nullptr), TW_OK)
+        << tw_last_error();
+    if (world.rank() == 0) EXPECT_EQ(ending.status, TW_ERR_BUSY);
+    if (sent != TW_REQUEST_NONE) EXPECT_EQ(tw_request_finish(sent), TW_OK);
+    EXPECT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
+    world.barrier();
+  });
+}
+
 }  // namespace
 }  // namespace thalweg::test
