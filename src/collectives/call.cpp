@@ -89,6 +89,12 @@ uint64_t scaled_elements(const tw_group& group, const Call& call, const Operatio
 
 }  // namespace
 
+Status settle(Collectives& all, Status status) {
+  const std::string why = last_error();
+  all.group().worker.wait_until([&] { return all.settled(); }, kGrace);
+  return fail(status, "%s", why.c_str());
+}
+
 uint64_t planned_chunk(const Collective& what) {
   constexpr uint64_t kMostChunks = 64;
   if (what.counts_at_root) return 0;  // ranks do not know of each other's
@@ -156,13 +162,6 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
   if (is_error(run.status())) worker.wait_until([&] { return all.settled(); }, kGrace);
   const Engine::Guard guard(all.engine());
   return run.take_result();
-}
-
-/// This rank may not progress for a while after a failure: others' operations must end, too.
-Status settle(Collectives& all, Status status) {
-  const std::string why = last_error();
-  all.group().worker.wait_until([&] { return all.settled(); }, kGrace);
-  return fail(status, "%s", why.c_str());
 }
 
 /// Past the schedules, over memory that all ranks map.

@@ -78,6 +78,9 @@ Status prepare_task(Collectives& all, Call& call, const tw_collective_options& o
 Status bind_buffers(const tw_group& group, Call& call, Bound* out);
 /// The same of a call that has its extents.
 Status bind_sides(const tw_group& group, Call& call, Bound* out);
+/// This rank may not progress for a while after a failure: others' operations must end, too. Returns the status, with its text. Under
+/// no lock, in a call that occupies the group.
+Status settle(Collectives& all, Status status);
 /// Checks all and begins; a blocking one ends here, too. Under no lock.
 Status run_call(tw_group& group, Call& call, const tw_collective_options& options, tw_request* request);
 

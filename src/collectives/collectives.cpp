@@ -12,6 +12,7 @@
 #include "collectives/group_listener.hpp"
 #include "collectives/repeated_call.hpp"
 #include "collectives/run.hpp"
+#include "groups/exchange.hpp"
 #include "groups/mailbox.hpp"
 
 namespace thalweg::impl {
@@ -98,7 +99,23 @@ Status Collectives::find_device(Executor& by) {
   const char* const given = std::getenv("THALWEG_COSTS");
   const bool wanted = given == nullptr || std::strcmp(given, "off") != 0;
   const bool measures = wanted && by.device() != nullptr && std::strcmp(by.device()->name(), "emulated") != 0;
-  if (Status s = DeviceArea::agree(group_, by, enqueue_order_, measures, &device_, &why_no_device_); is_error(s)) return s;
+  std::shared_ptr<DeviceArea> made;
+  std::string why_not;
+  ExchangeEnd end{group_.timeout_ns, [&] {
+                    const Engine::Guard guard(engine());
+                    return failed() ? failure() : Status{TW_OK};
+                  }};
+  const Status status = DeviceArea::agree(group_, by, enqueue_order_, measures, end, &made, &why_not);
+  const std::string why = is_error(status) ? last_error() : "";
+  const Engine::Guard guard(engine());
+  if (is_error(status)) {  // others may be further, or behind: no call of the group can be in step again
+    constexpr const char* kName = "the set-up of a group's collectives on queues";
+    if (status == TW_ERR_CANCELED) fail_interrupted(status, kName);
+    fail(status, end.rank, std::string(kName) + ": " + why);
+    return failure();
+  }
+  device_ = std::move(made);
+  why_no_device_ = std::move(why_not);
   if (device_ != nullptr) device_->set_costs(&schedules_.costs());
   return TW_OK;
 }

@@ -52,7 +52,7 @@ class Collectives {
   /// Under no lock.
   Status find_direct(uint64_t limit_ns);
   bool direct_tried() const { return direct_ != nullptr || !why_not_direct_.empty(); }
-  /// The same of what they call on queues.
+  /// The same of what they call on queues, in their order. An error fails the group, so that no other rank waits for this one.
   Status find_device(Executor& by);
   bool device_tried() const { return device_ != nullptr || !why_no_device_.empty(); }
   const std::shared_ptr<DeviceArea>& device() const { return device_; }

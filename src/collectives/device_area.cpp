@@ -34,9 +34,9 @@ struct AreaOffer {
   AreaCosts costs;
 };
 
-Status gather(ExchangeCall& call, const AreaOffer& mine, std::vector<AreaOffer>* all) {
+Status gather(ExchangeCall& call, const AreaOffer& mine, ExchangeEnd& end, std::vector<AreaOffer>* all) {
   all->resize(call.group.size);
-  return exchange(call, &mine, sizeof mine, all->data());
+  return exchange(call, &mine, sizeof mine, all->data(), end);
 }
 
 /// The first rank that cannot, with why.
@@ -132,7 +132,7 @@ void DeviceArea::end() {
   memory_ = nullptr;
 }
 
-Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures,
+Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures, ExchangeEnd& end,
                          std::shared_ptr<DeviceArea>* out, std::string* why_not) {
   const Occupied here(group);
   const auto call = std::make_shared<ExchangeCall>(group, ExchangeKind::kernels);
@@ -143,7 +143,7 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
   const auto meet = [&](Status so_far, const char* what) {
     const std::string why = is_error(so_far) ? last_error() : "";
     mine.status = so_far;
-    if (Status s = gather(*call, mine, &all); is_error(s)) return s;
+    if (Status s = gather(*call, mine, end, &all); is_error(s)) return s;
     well = all_can(all, what, why_not);
     if (!well && !why.empty()) *why_not += " (" + why + ")";
     return Status{TW_OK};

@@ -22,6 +22,7 @@ struct tw_queue;
 namespace thalweg::impl {
 
 class ExchangeCall;
+struct ExchangeEnd;
 
 /// What of kernels is measured: LL, Simple, and in windows.
 enum class AreaLine : uint8_t {
@@ -64,7 +65,8 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
  public:
   /// Collective, under no lock. *out stays null where not all ranks can, and *why_not says why.
   /// `measures`: this rank wants how long runs take; they are measured where all do.
-  static Status agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures,
+  /// `end`: of each exchange. After an error, other ranks may be further than this one, or behind.
+  static Status agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order, bool measures, ExchangeEnd& end,
                       std::shared_ptr<DeviceArea>* out, std::string* why_not);
   DeviceArea(tw_group& group, Executor& by, std::shared_ptr<EnqueueOrder> order);
   ~DeviceArea() override;

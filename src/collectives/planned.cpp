@@ -222,7 +222,9 @@ Status find_device(Executor& executor, Collectives& all) {
     const Engine::Guard guard(all.engine());
     if (Status s = all.check(); is_error(s)) return s;
   }
-  return all.device_tried() ? Status{TW_OK} : all.find_device(executor);
+  if (all.device_tried()) return TW_OK;
+  const Status found = all.find_device(executor);
+  return is_error(found) ? settle(all, found) : found;
 }
 
 Status find_device(tw_plan& plan, Collectives& all, Call& call, const tw_collective_options& options) {
@@ -341,6 +343,7 @@ Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (Status s = check_added(plan, group, call, options); is_error(s)) return s;
+  const Occupied here(group);  // connections are waited for
   if (!names_kernels(call.what.kind, options)) return add(plan, group, call, options, nullptr, step);
   Collectives* all = nullptr;
   if (Status s = enter(group, &all); is_error(s)) return s;
@@ -374,6 +377,7 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (options.after_count != 0)
     return fail(TW_ERR_INVALID, "%s: a queue keeps its order by itself: name no after_steps", call.name);
+  const Occupied here(group);  // connections and channels are waited for
   Collectives* all = nullptr;
   if (Status s = enter(group, &all); is_error(s)) return s;
   const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
@@ -387,6 +391,7 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   append(key, call.recv.address);
   {
     const Engine::Guard guard(*group.worker.engine);
+    if (Status s = all->check(); is_error(s)) return s;  // of one that is kept, too
     append(key, group.windows.number_at(reinterpret_cast<uint64_t>(call.send.address)));
     append(key, group.windows.number_at(reinterpret_cast<uint64_t>(call.recv.address)));
   }

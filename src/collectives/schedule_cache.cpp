@@ -32,6 +32,8 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   like.in_place = false;
   like.root = 0;
   like.count = std::bit_ceil(shared_count(what));
+  if (like.repeatable && !like.counts_at_root)  // by the longest: not by the counts of whichever call came first
+    like.send_counts = like.send_offsets = like.recv_counts = like.recv_offsets = nullptr;
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/explain.hpp"
+#include "collectives/schedule_cache.hpp"
 
 namespace thalweg::impl::test {
 namespace {
@@ -152,6 +153,34 @@ TEST(Explain, prints_steps_and_candidates) {
   const std::string table = candidates_text(c, {});
   EXPECT_THAT(table, HasSubstr("* one_shot"));
   EXPECT_THAT(table, HasSubstr("leaders                         -  ranks are not spread over hosts evenly, host by host\n"));
+}
+
+/// Which of two such calls comes first must not matter: the caches of two groups begin with different ones.
+TEST(Choose, a_repeatable_reduction_by_counts_forgets_the_calls_before_it) {
+  bool mattered = false;
+  for (const uint32_t size : {3u, 5u, 8u, 16u}) {
+    for (uint64_t count = 64; count <= 4 << 20; count *= 4) {
+      const std::vector<uint64_t> even(size, count);
+      std::vector<uint64_t> uneven(size, 0);
+      uneven[0] = count;
+      Collective what = of(Kind::reduce_scatter, size, count);
+      what.repeatable = true;
+      const auto text = [&](ScheduleCache& cache, const std::vector<uint64_t>& counts) {
+        what.recv_counts = counts.data();
+        std::shared_ptr<const PreparedSchedule> found;
+        EXPECT_EQ(cache.find(what, nullptr, &found), TW_OK);
+        return schedule_text(found->schedule());
+      };
+      ScheduleCache fresh{CollectiveCosts{}}, used{CollectiveCosts{}};
+      (void)text(used, uneven);
+      EXPECT_EQ(text(used, even), text(fresh, even)) << size << " ranks, " << count;
+      what.recv_counts = uneven.data();
+      const std::string for_uneven = chosen(what);
+      what.recv_counts = even.data();
+      mattered = mattered || for_uneven != chosen(what);
+    }
+  }
+  EXPECT_TRUE(mattered) << "the counts never change the choice";
 }
 
 }  // namespace

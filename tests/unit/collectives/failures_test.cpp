@@ -14,6 +14,7 @@
 #include "devices/emulated/emulated.hpp"
 #include "devices/registry.hpp"
 #include "group_ranks.hpp"
+#include "own_queue.hpp"
 
 namespace thalweg::test {
 namespace {
@@ -440,6 +441,28 @@ TEST(CollectiveFailures, AFirstCallThatIsRefusedOnOneRankEndsOnAll) {
         one.barrier();
       },
       over_tcp);
+}
+
+/// The rank that was too early can never be in step with the others again: they hear so, and nobody's next call waits.
+TEST(CollectiveFailures, AFirstCallOnAQueueThatEndsOnOneRankEndsOnAll) {
+  run_ranks(2, [](Rank& one) {
+    GroupRank rank(one, kSecond / 5);
+    impl::Collectives& all = collectives_of(rank);  // listens
+    const OwnQueue queue(rank, "host");
+    float in = 1, out = 0;
+    const auto sum = [&] { return tw_allreduce_on(queue, rank.group, &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM, nullptr); };
+    const auto reason = [] { return std::string(tw_last_error()); };
+    one.barrier();
+    if (one.number == 0) EXPECT_EQ(sum(), TW_ERR_TIMED_OUT) << reason();
+    if (one.number == 1) EXPECT_TRUE(comes(rank, [&] { return all.failed(); })) << "rank 0 has told nobody";
+    one.barrier();
+    for (int turn = 0; turn < 2; ++turn) {
+      EXPECT_EQ(sum(), TW_ERR_TIMED_OUT);
+      EXPECT_NE(reason().find("the group has failed"), std::string::npos) << reason();
+      EXPECT_NE(reason().find("rank 1"), std::string::npos) << reason();
+    }
+    one.barrier();
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "collectives/collectives.hpp"
 #include "devices/emulated/emulated.hpp"
+#include "groups/exchange.hpp"
 #include "own_queue.hpp"
 #include "plans/proxy.hpp"
 #include "plans/queue.hpp"
@@ -190,8 +191,9 @@ std::vector<Measured> measure(Operation fails, unsigned nth) {
     faults_of(queue).inject(fails, plain.number == 1 ? nth : 0);
     plain.barrier();
     std::shared_ptr<DeviceArea> area;
+    impl::ExchangeEnd end{rank.group->timeout_ns, {}};
     mine.status =
-        DeviceArea::agree(*rank.group, executor_of(queue), std::make_shared<impl::EnqueueOrder>(), true, &area, &mine.why);
+        DeviceArea::agree(*rank.group, executor_of(queue), std::make_shared<impl::EnqueueOrder>(), true, end, &area, &mine.why);
     mine.calls = faults_of(queue).calls(fails);
     faults_of(queue).inject(fails, 0);
     mine.made = area != nullptr;
