@@ -68,6 +68,9 @@ class Consumer {
     return give();
   }
 
+  /// Of a ring that is empty, outside a frame's handling: returns the room that is left. True: as consumed().
+  bool give_rest() { return bulk_given_ != bulk_consumed_ && !ready() && give(); }
+
   /// Bodies from now on lie in `area`: what the producer's turn() did.
   void turn(const std::byte* area, uint32_t capacity) {
     bulk_ = area;

@@ -88,7 +88,7 @@ bool Mailbox::await_copies(uint64_t limit_ns) {
 }
 
 void Mailbox::waited_in_vain(pid_t process, uint64_t for_ns) {
-  if (process == 0) return;
+  if (process == kOurs) return;
   const std::lock_guard lock(mutex_);
   std::erase_if(in_vain_, [](const auto& one) { return one.second.passed(); });
   in_vain_.insert_or_assign(process, Deadline(for_ns));
@@ -134,7 +134,7 @@ void Control::begin() {
   attached_ = true;
   if (pidfd_) {
     watching_pidfd_ = !is_error(loop_->add(pidfd_.get(), EPOLLIN, [self = shared_from_this()](uint32_t) {
-      self->read_turn();  // what the peer sent before
+      self->read_rest();
       self->lost();
     }));
   }
@@ -151,22 +151,38 @@ void Control::readable() {
 void Control::read_turn() {
   for (int i = 0; attached_; ++i) {
     if (i == kMessagesPerTurn) {
-      if (std::exchange(reading_again_, true)) return;
+      // Of a link that has ended here only imports of our memory count, and they need no TLS, which alone needs the post: a peer that
+      // floods its channel would keep the loop from its end.
+      if (stopped_.load() || std::exchange(reading_again_, true)) return;
       return loop_->post([self = shared_from_this()] {
         self->reading_again_ = false;
         self->readable();
       });
     }
-    SetupChannel::Message message;
-    const Status s = channel_->receive(&message);
-    if (s == TW_IN_PROGRESS) return;
-    if (s == TW_OK || s == TW_ERR_NO_DESCRIPTORS) {
-      handle(message, s);
-    } else if (s == TW_ERR_PROTOCOL || s == TW_ERR_AUTHENTICATION) {
-      end(TW_ERR_PROTOCOL, "the peer sent a malformed control message");
-    } else {
-      lost();
-    }
+    if (!read_message()) return;
+  }
+}
+
+bool Control::read_message() {
+  SetupChannel::Message message;
+  const Status s = channel_->receive(&message);
+  if (s == TW_IN_PROGRESS) return false;
+  if (s == TW_OK || s == TW_ERR_NO_DESCRIPTORS) {
+    handle(message, s);
+  } else if (s == TW_ERR_PROTOCOL || s == TW_ERR_AUTHENTICATION) {
+    end(TW_ERR_PROTOCOL, "the peer sent a malformed control message");
+  } else {
+    lost();
+  }
+  return true;
+}
+
+/// What the peer's process sent before its end, its goodbye behind the rest. Another process may hold the socket and go on: it can no
+/// more.
+void Control::read_rest() {
+  reading_rest_ = true;
+  shutdown(channel_->fd(), SHUT_RD);
+  while (attached_ && read_message()) {
   }
 }
 
@@ -393,7 +409,7 @@ void Control::flush() {
       self->writable();
     });
   } else if (is_error(s)) {
-    return lost();
+    return reading_rest_ ? void() : lost();  // nobody reads it; what the peer has said last is still to be read
   }
   loop_->modify(channel_->fd(), EPOLLIN | EPOLLRDHUP | (s == TW_IN_PROGRESS ? uint32_t(EPOLLOUT) : 0u));
 }

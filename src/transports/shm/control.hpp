@@ -60,6 +60,7 @@ class Control;
 
 /// From the service thread to a port. Outlives the port while callbacks hold it.
 struct Mailbox {
+  static constexpr pid_t kOurs = -1;  // this process, whose word always counts
   OwnDoorbell doorbell;
   std::atomic<bool> full{false};
   void post(Event&& event);   // any thread
@@ -71,7 +72,7 @@ struct Mailbox {
   /// Any thread: returns when no peer has this device memory (0: any) imported any more; false: the limit has passed.
   bool await_dropped(uint64_t segment, uint64_t limit_ns);
   /// Any thread: a process that was stopped in the middle of a copy is not waited for at each of its links. It is again after as
-  /// long as it was waited for.
+  /// long as it was waited for. Processes that cannot be seen from here (another pid namespace: 0) count as one.
   void waited_in_vain(pid_t process, uint64_t for_ns);
   bool waits_in_vain(pid_t process);
   DeviceImports imports;
@@ -87,7 +88,7 @@ struct Mailbox {
 /// One link's control channel. Public functions: any thread; the rest runs on the service thread.
 class Control : public std::enable_shared_from_this<Control>, private DeviceChannel {
  public:
-  /// `incarnation`: of the peer's process, `process`: its number, 0 where it is unknown or this one.
+  /// `incarnation`: of the peer's process, `process`: its number, 0 where it cannot be seen from here, Mailbox::kOurs.
   Control(std::shared_ptr<Mailbox> mailbox, EventLoop* loop, Registry* registry, uint64_t link, uint64_t incarnation,
           pid_t process);
   ~Control();
@@ -120,6 +121,8 @@ class Control : public std::enable_shared_from_this<Control>, private DeviceChan
   void begin();
   void readable();
   void read_turn();
+  bool read_message();  // false: none is there
+  void read_rest();     // of a process that has ended
   /// came: TW_OK, or TW_ERR_NO_DESCRIPTORS: without its descriptors.
   void handle(SetupChannel::Message& message, Status came);
   void asked(uint16_t type, uint64_t segment);
@@ -156,6 +159,7 @@ class Control : public std::enable_shared_from_this<Control>, private DeviceChan
   bool watching_pidfd_ = false;
   bool reading_again_ = false;                          // the next turn of this loop reads on
   bool flushing_again_ = false;                         // too many descriptors are on their way: a timer tries again
+  bool reading_rest_ = false;                           // the peer's process has ended
   bool closed_ = false;                                 // the peer has sent its goodbye
   std::deque<std::pair<uint16_t, uint64_t>> requests_;  // of the peer, behind answers that it has not read
   std::vector<uint64_t> asked_;                         // imports without an answer

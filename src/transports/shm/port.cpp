@@ -99,7 +99,9 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
   // The progress owner sleeps and another thread posts: as in arm(), ask to be woken and poll once more.
   link.out.set_waiting(true);
   barrier();
-  return link.out.refresh() && link.out.has_room(length) ? TW_OK : TW_AGAIN;
+  if (!link.out.refresh() || !link.out.has_room(length)) return TW_AGAIN;
+  link.starved = false;
+  return TW_OK;
 }
 
 /// Bodies find no room, or much moves where a wide ring makes it faster: to the deep ring, or soon.

@@ -71,6 +71,7 @@ struct ShmLink final : Link {
 /// does: behind the copy that the peer is in the middle of.
 struct EarlyLink final : Adopted {
   ~EarlyLink() override;
+  bool trusted = true;    // its peer has broken no rule, so that its word of a copy counts
   Status status = TW_OK;  // of adopt(); `why` its text
   std::string why;
   uint64_t id = 0;
@@ -187,6 +188,7 @@ class ShmPort final : public Port, private SegmentListener {
   void keep_house();
   void demote_idle();
   void poll_cold();
+  void give_rest();
   void answer_doorbell();
   void disarm();
   bool anything_there() const;

@@ -91,7 +91,7 @@ Status ShmPort::check_setup(const SetupMessage& theirs, size_t fds, SetupBody* o
 EarlyLink::~EarlyLink() {
   if (control == nullptr) return;
   copier.close();
-  if (!control->await_copy(Deadline(copy_limit), copy_limit))
+  if (trusted && !control->await_copy(Deadline(copy_limit), copy_limit))
     warn_once("shm.copy", "shm: a peer is stopped in the middle of a copy; its link ends without it");
   control->copying.forget();
   control->stop(false);
@@ -124,7 +124,12 @@ Status ShmPort::open_early(LinkInit& init, EarlyLink& early) {
 Status ShmPort::establish(LinkInit&& init, Link** out) {
   if (init.adopted == nullptr) adopt(init);
   auto link = std::make_unique<ShmLink>();
-  if (Status s = open_link(*link, init); is_error(s)) return s;
+  if (Status s = open_link(*link, init); is_error(s)) {
+    // A lack of memory or descriptors of ours is no rule that the peer has broken.
+    if (s == TW_ERR_PROTOCOL || s == TW_ERR_VERSION || s == TW_ERR_AUTHENTICATION)
+      static_cast<EarlyLink&>(*init.adopted).trusted = false;
+    return s;
+  }
   ShmLink& made = *link;
   *out = &made;
   links_.emplace(made.id, std::move(link));
@@ -206,7 +211,7 @@ void ShmPort::watch(EarlyLink& early, LinkInit& init) {
   if (options_.service == nullptr || !init.socket) return;
   early.mailbox = mailbox_;
   early.control = std::make_shared<Control>(mailbox_, options_.service, options_.registry, early.id, init.peer.incarnation,
-                                            early.seen != getpid() ? early.seen : 0);
+                                            early.seen != getpid() ? early.seen : Mailbox::kOurs);
   early.control->copying.open(
       reinterpret_cast<const Connection*>(early.segment.data())->direction[init.initiator ? 1 : 0].control);
   mailbox_->add(early.control);

@@ -37,10 +37,18 @@ void ShmPort::barrier() const {
 
 [[gnu::cold, gnu::noinline]] void ShmPort::keep_house() {
   next_house_ = sweep_ + kHouseSweeps;
+  give_rest();
   if (hot_.size() > kHotMin) demote_idle();
   if (hot_.size() < live_) poll_cold();
   if (imports_.wants_trim()) imports_.trim();
   if (!deep_.empty()) turn_back_idle();
+}
+
+/// Less than a batch of credit stays here while frames move. A producer that has stopped needs all of it, to turn back from a deep
+/// ring that it uses no more.
+[[gnu::cold]] void ShmPort::give_rest() {
+  for (const Hot& hot : hot_)
+    if (hot.link->in.give_rest()) ring_peer(*hot.link);
 }
 
 /// What rang for them may have been taken away.
@@ -106,6 +114,7 @@ Status ShmPort::arm() {
   armed_ = true;
   longest_sleep.store(foreign_ != 0 ? kDistrustNs : UINT64_MAX, std::memory_order_relaxed);
   unpin();
+  if (!progressing_) give_rest();
   bool waiting = false;
   for (const Hot& hot : hot_) hot.link->in.set_mode(kWantsDoorbell);
   // Ids, not pointers: a starved link may have been closed since.
@@ -121,7 +130,9 @@ Status ShmPort::arm() {
   barrier();
   for (uint64_t id : starved_) {
     ShmLink& link = *links_[id];
-    waiting |= link.out.refresh() && link.out.has_room(link.starved_length);
+    if (!link.out.refresh() || !link.out.has_room(link.starved_length)) continue;
+    link.starved = false;  // said once: the send may have been given up, or may see the room and ask for none
+    waiting = true;
   }
   if (!waiting && !anything_there()) return TW_OK;
   disarm();

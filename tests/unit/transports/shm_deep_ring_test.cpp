@@ -107,17 +107,26 @@ TEST(ShmDeepRing, BodiesOfEverySizeArriveInOrderAcrossTurns) {
   EXPECT_GT(f.burst(), kFew);
 }
 
+/// Also behind a body that is too little for the consumer to give its room back at once, and where it sleeps.
 TEST(ShmDeepRing, GoesWhenNothingMovesAndComesAgain) {
   Frames f;
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; round < 3; ++round) {
     ASSERT_TRUE(f.deepen());
+    if (round > 0) {
+      ASSERT_TRUE(f.send(200));
+      f.drain();
+    }
     const Deadline deadline(20'000'000'000);
     unsigned count = kFew + 1;
     while (count > kFew && !deadline.passed()) {
       for (int i = 0; i < 150; ++i) {
         f.a.port->progress(1);
         for (int sweep = 0; sweep < 300; ++sweep) f.a.port->progress(1);
-        f.b.port->progress(1);
+        if (round < 2) {
+          for (int sweep = 0; sweep < 300; ++sweep) f.b.port->progress(1);
+        } else if (f.b.port->arm() == TW_ERR_BUSY) {
+          f.b.port->progress(1);
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
       count = f.burst();

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "transports/device_memory/imports.hpp"
@@ -23,7 +24,7 @@ struct RawPeer {
   std::unique_ptr<SetupChannel> channel;
   Mapping* mapping = nullptr;
 
-  RawPeer() {
+  explicit RawPeer(uint64_t silent_timeout_ns = 0) : side(true, silent_timeout_ns) {
     Side helper(false);
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
@@ -142,6 +143,46 @@ TEST(ShmDevicePeers, AnImporterThatDiesIsNotWaitedFor) {
   });
   EXPECT_EQ(p.side.registry.release(memory), TW_OK) << last_error();
   dying.join();
+}
+
+/// Its link has ended here, but it may still have imported memory of ours.
+TEST(ShmDevicePeers, AFloodThatNeverEndsDoesNotKeepTheLoopFromItsEnd) {
+  auto p = std::make_unique<RawPeer>(200 * kMillisecond);
+  const uint64_t address = emulated::allocate(*p->device, 5000);
+  BufferInfo info;
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(find_device(address, &info), TW_OK);
+  ASSERT_EQ(p->side.registry.register_memory(reinterpret_cast<void*>(address), 5000, 0, &memory, origin_of(info)), TW_OK);
+  const uint64_t segment = memory->segment_id;
+  p->say(shm::kImportDevice, segment);
+  EXPECT_EQ(p->hears(segment), shm::kDevicePieces);
+  std::atomic<bool> floods{true};
+  std::atomic<uint64_t> sent{0};
+  std::thread flood([&] {
+    const uint64_t other = segment ^ 1;
+    while (floods && p->channel->queue(shm::kDropped, &other, sizeof other) == TW_OK) {
+      Status s;
+      while ((s = p->channel->flush()) == TW_IN_PROGRESS && floods) {
+      }
+      if (s != TW_OK) break;
+      ++sent;
+    }
+  });
+  while (sent < 1000) sched_yield();
+  p->side.port->close(*p->link, false);
+  std::atomic<bool> stopped{false};
+  std::thread stops([&] {
+    p->side.loop.stop();
+    stopped = true;
+  });
+  const Deadline deadline(10 * kSecond);
+  while (!stopped && !deadline.passed()) sched_yield();
+  EXPECT_TRUE(stopped);
+  floods = false;
+  flood.join();
+  p->channel.reset();  // so that it ends in any case
+  stops.join();
+  EXPECT_EQ(p->side.registry.release(memory), TW_ERR_BUSY);  // no loop is left that could hear that it was dropped
 }
 
 struct Told final : DeviceSource {

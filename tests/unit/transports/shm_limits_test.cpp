@@ -70,6 +70,36 @@ TEST(ShmLimits, APeerThatHasPartedIsNotWaitedFor) {
   EXPECT_LT(monotonic_ns() - begin, 4 * kSecond);
 }
 
+/// In its set-up: the wake-up descriptor is a pipe.
+TEST(ShmLimits, APeerWhoseSetupBreaksARuleIsNotWaitedFor) {
+  Side side;
+  Segment rings;
+  ASSERT_EQ(Segment::create("hostile", sizeof(shm::Connection), true, false, &rings), TW_OK);
+  shm::OwnDoorbell doorbell;
+  ASSERT_EQ(doorbell.open(), TW_OK);
+  reinterpret_cast<shm::Connection*>(rings.data())->direction[0].control.copying = 1;
+  const uint64_t begin = monotonic_ns();
+  for (int i = 0; i < 2; ++i) {
+    int sockets[2], ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets), 0);
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    const UniqueFd socket(sockets[0]), reader(ends[0]), writer(ends[1]);
+    LinkInit init;
+    init.socket = UniqueFd(sockets[1]);
+    shm::SetupBody body{};
+    body.magic = shm::kSetupMagic;
+    body.version = shm::kSetupVersion;
+    body.segment_size = sizeof(shm::Connection);
+    init.theirs.bytes.resize(sizeof body);
+    std::memcpy(init.theirs.bytes.data(), &body, sizeof body);
+    for (int fd : {doorbell.segment().fd(), writer.get(), rings.fd()}) init.theirs.fds.emplace_back(dup(fd));
+    ASSERT_EQ(side.port->answer(init.peer, init.theirs, init.mine), TW_OK) << last_error();
+    Link* link = nullptr;
+    EXPECT_EQ(side.port->establish(std::move(init), &link), TW_ERR_PROTOCOL);
+  }
+  EXPECT_LT(monotonic_ns() - begin, 4 * kSecond);
+}
+
 TEST(ShmLimits, AnEndOfAPortWaitsOnceForAllItsLinks) {
   auto side = std::make_unique<Side>(true, kSecond);
   HostileLink links[] = {HostileLink(*side), HostileLink(*side), HostileLink(*side), HostileLink(*side)};
@@ -91,11 +121,14 @@ TEST(ShmLimits, AProcessIsNotWaitedForAtEachOfItsLinks) {
     control->copying.open(words);
     return control;
   };
-  const auto first = link_of(100), second = link_of(100), other = link_of(200);
-  EXPECT_FALSE(first->await_copy(Deadline(100 * kMillisecond), 30 * kSecond));
-  const uint64_t begin = monotonic_ns();
-  EXPECT_FALSE(second->await_copy(Deadline(10 * kSecond), 30 * kSecond));
-  EXPECT_LT(monotonic_ns() - begin, 5 * kSecond);
+  const auto other = link_of(200);
+  for (const pid_t process : {100, 0}) {  // 0: of another pid namespace
+    const auto first = link_of(process), second = link_of(process);
+    EXPECT_FALSE(first->await_copy(Deadline(100 * kMillisecond), 30 * kSecond));
+    const uint64_t begin = monotonic_ns();
+    EXPECT_FALSE(second->await_copy(Deadline(10 * kSecond), 30 * kSecond));
+    EXPECT_LT(monotonic_ns() - begin, 5 * kSecond) << process;
+  }
   std::thread copies([&] { __atomic_store_n(&words.copying, 8, __ATOMIC_SEQ_CST); });
   EXPECT_TRUE(other->await_copy(Deadline(60 * kSecond), 30 * kSecond));
   copies.join();
@@ -145,6 +178,42 @@ TEST(ShmLimits, ReleasesOfWhatWasNeverImportedLeaveNothing) {
   EXPECT_EQ(peer.hear().type, shm::kImported);
   EXPECT_EQ(h.side.port->progress(64), 0u) << "events that nobody needs";
   EXPECT_EQ(h.side.sink.lost, 0);
+}
+
+/// The loop may hear of the process's end before it has read that.
+TEST(ShmLimits, AGoodbyeCountsBehindMuchElse) {
+  int gate[2];
+  ASSERT_EQ(pipe2(gate, O_CLOEXEC), 0);
+  Child child([&](int socket) {
+    ::close(gate[1]);
+    Side side(false);
+    LinkInit init;
+    SetupChannel channel{UniqueFd(socket), nullptr, {}};
+    if (is_error(side.port->offer(init.peer, init.mine))) return 1;
+    send_setup(channel, side.incarnation, init.mine);
+    receive_setup(channel, &init.peer.incarnation, &init.theirs);
+    char byte;
+    if (read(gate[0], &byte, 1) != 0) return 2;  // until the parent has the link, and with it this process
+    const uint64_t segment = random_id(), none = 0;
+    for (int i = 0; i < 100; ++i)
+      if (is_error(channel.queue(shm::kReleased, &segment, sizeof segment))) return 3;
+    if (is_error(channel.queue(shm::kClosed, &none, sizeof none))) return 4;
+    return channel.flush() == TW_OK ? 0 : 5;
+  });
+  ::close(gate[0]);
+  Side side;
+  std::atomic<bool> held{true};
+  side.loop.post([&] {
+    while (held) sched_yield();
+  });
+  Link* link = connect_over(side, child.socket(), false);
+  ::close(gate[1]);
+  EXPECT_EQ(child.wait(), 0);
+  held = false;
+  ASSERT_NE(link, nullptr);
+  ASSERT_TRUE(progress_until({side.port.get()}, [&] { return side.sink.lost == 1; }));
+  EXPECT_EQ(side.sink.lost_status, TW_ERR_CLOSED) << side.sink.lost_why;
+  side.port->close(*link, false);
 }
 
 // ------------------------------------------------------------------------------------------------ descriptors

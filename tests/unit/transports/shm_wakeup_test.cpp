@@ -192,6 +192,41 @@ TEST(ShmWakeup, AProducerThatNeverSleepsRemembersAFullRingOnce) {
   EXPECT_EQ(a.shm().starved_links(), 0u);
 }
 
+/// The send that found no room was given up, or its frame went out by room that arm() had seen.
+TEST(ShmWakeup, RoomThatCameKeepsNobodyAwakeTwice) {
+  Side a, b;
+  Link *la, *lb;
+  connect_sides(a, b, &la, &lb);
+  const uint64_t value = 1;
+  const FrameHeader header{8, 1, 0, 0, 0, 0};
+  const auto drain = [&] {
+    while (b.port->progress(64) != 0) {
+    }
+  };
+  for (const bool sends_again : {true, false}) {
+    while (a.port->send(*la, header, &value) == TW_OK) {
+    }
+    drain();
+    EXPECT_EQ(a.port->arm(), TW_ERR_BUSY);
+    if (sends_again) {
+      ASSERT_EQ(a.port->send(*la, header, &value), TW_OK);
+    }
+    drain();
+    EXPECT_EQ(a.port->arm(), TW_OK) << sends_again;
+    EXPECT_EQ(a.shm().starved_links(), 0u);
+    a.port->progress(8);
+  }
+  // Room is found by a thread that posts while the progress owner sleeps.
+  while (a.port->send(*la, header, &value) == TW_OK) {
+  }
+  ASSERT_EQ(a.port->arm(), TW_OK);
+  drain();
+  ASSERT_EQ(a.port->send(*la, header, &value), TW_OK);
+  a.port->progress(8);
+  drain();
+  EXPECT_EQ(a.port->arm(), TW_OK);
+}
+
 /// The consumer sleeps after every frame; a lost wake-up shows as a time-out.
 TEST(ShmWakeup, AHundredThousandWakeUpsBetweenProcesses) {
   constexpr uint64_t kCount = 100'000;
