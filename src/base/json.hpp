@@ -9,6 +9,12 @@
 
 namespace thalweg::impl {
 
+/// With so many digits, in whatever locale the program is.
+inline std::string number_text(double value, int digits) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::general, digits).ptr};
+}
+
 /// One value after the other; a null name is an element of an array.
 class Json {
  public:

@@ -14,6 +14,8 @@
 #include <ctime>
 #include <string_view>
 
+#include "base/passed_descriptors.hpp"
+
 namespace thalweg::impl {
 
 namespace {
@@ -143,6 +145,7 @@ Status listen_at(const SocketAddress& at, int backlog, UniqueFd* out) {
     if (errno == EADDRNOTAVAIL) return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
     return fail_errno(errno, ("bind to " + at.text()).c_str());
   }
+  if (!at.internet()) refuse_descriptors(fd.get());
   if (::listen(fd.get(), backlog) != 0) return fail_errno(errno, "listen");
   *out = std::move(fd);
   return TW_OK;

@@ -92,9 +92,7 @@ void describe_costs(Json& json, const CostTable& costs) {
   json.add("file", costs.file);
   for (const CostField& field : cost_fields()) {
     if (costs.*field.link.*field.value == 0) continue;  // of a distance that was not measured
-    char value[32];
-    snprintf(value, sizeof value, "%.6g %s", costs.*field.link.*field.value, field.unit);
-    json.add(field.name.c_str(), std::string(value));
+    json.add(field.name.c_str(), number_text(costs.*field.link.*field.value, 6) + " " + field.unit);
   }
   json.close('}');
 }

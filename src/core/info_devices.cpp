@@ -42,9 +42,8 @@ void describe_costs(Json& json, const DeviceTable::Said& said) {
   for (const DeviceCost& cost : device_costs()) {
     const CopyCosts& copy = said.costs.*cost.copy;
     const bool measured = (said.costs.measured & bit_of(cost.copy)) != 0;
-    char value[80];
-    std::snprintf(value, sizeof value, "%.4g ns + %.4g ns/byte, %s", copy.fixed, copy.byte, measured ? "measured" : "default");
-    json.add(cost.name, std::string(value));
+    json.add(cost.name, number_text(copy.fixed, 4) + " ns + " + number_text(copy.byte, 4) + " ns/byte, " +
+                            (measured ? "measured" : "default"));
   }
   json.close('}');
 }

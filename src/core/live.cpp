@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/passed_descriptors.hpp"
 #include "base/platform/process.hpp"
 #include "base/sockets.hpp"
 #include "core/context.hpp"
@@ -99,7 +100,8 @@ void Live::ready(int fd, uint32_t events) {
 
 bool Live::read(Client& client) {
   char bytes[kLongestRequest];
-  const ssize_t n = recv(client.socket.get(), bytes, sizeof bytes, 0);
+  const iovec place{bytes, sizeof bytes};
+  const ssize_t n = receive_passed(client.socket.get(), &place, 1, nullptr);
   if (n < 0) return errno == EAGAIN || errno == EINTR;
   if (n == 0) return false;
   client.asked.append(bytes, static_cast<size_t>(n));

@@ -17,6 +17,7 @@
 #include <span>
 #include <utility>
 
+#include "base/passed_descriptors.hpp"
 #include "base/sockets.hpp"
 #include "security/handshake_wire.hpp"
 #include "security/stream.hpp"
@@ -241,6 +242,8 @@ void Handshake::State::compose(int fd) {
     client_proof = proof_of("client", Answer::accepted);
     std::memcpy(buffer.data(), client_proof.data(), client_proof.size());
   } else {
+    // From here on descriptors are expected: a client sends them once it has read this.
+    if (refusal_after_send == Refusal::none && carrier_of(fd) == Carrier::unix_socket) refuse_descriptors(fd, false);
     const Answer answer = refusal_after_send == Refusal::none     ? Answer::accepted
                           : refusal_after_send == Refusal::target ? Answer::not_here
                                                                   : Answer::wrong_proof;

@@ -11,9 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <span>
 #include <utility>
 
+#include "base/passed_descriptors.hpp"
+#include "base/platform/fork.hpp"
 #include "base/sockets.hpp"
 #include "security/handshake.hpp"
 #include "security/handshake_wire.hpp"
@@ -64,38 +67,21 @@ IoResult send_with_fds(int socket, const Outgoing& message) {
   return {IoState::error, 0, sent < 0 ? errno : EPIPE};
 }
 
-enum class Came { whole, too_many, without };
+enum class Came { whole, too_many, foreign, without };
 
-/// Every received descriptor is owned at once, wanted or not. The kernel cuts them short where the peer sent more than there is
-/// room for here, and where this process is out of them: only then fewer come than there is room for.
+/// Every received descriptor is owned at once, wanted or not. The kernel drops some where this process is out of them.
 IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>* fds, Came* came) {
-  iovec piece{buffer, n};
-  Control control{};
-  msghdr header{};
-  header.msg_iov = &piece;
-  header.msg_iovlen = 1;
-  header.msg_control = control.bytes;
-  header.msg_controllen = sizeof control.bytes;
-  ssize_t got;
-  do got = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  while (got < 0 && errno == EINTR);
+  const iovec piece{buffer, n};
+  Passed passed;
+  const ssize_t got = receive_passed(socket, &piece, 1, &passed);
   if (got < 0)
     return errno == EAGAIN || errno == EWOULDBLOCK ? IoResult{IoState::want_read} : IoResult{IoState::error, 0, errno};
-  size_t arrived = 0;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      fds->emplace_back(fd);
-    }
-    arrived += count;
-  }
-  const bool cut = (header.msg_flags & MSG_CTRUNC) != 0;
-  if (fds->size() > SetupChannel::kMaxFds || (cut && arrived >= SetupChannel::kMaxFds))
+  std::move(passed.fds.begin(), passed.fds.end(), std::back_inserter(*fds));
+  if (fds->size() > SetupChannel::kMaxFds)
     *came = Came::too_many;
-  else if (cut)
+  else if (passed.refused != 0)
+    *came = Came::foreign;
+  else if (passed.cut)
     *came = Came::without;
   return got > 0 ? IoResult{IoState::moved, size_t(got), 0} : IoResult{IoState::end};
 }
@@ -103,6 +89,7 @@ IoResult read_with_fds(int socket, void* buffer, size_t n, std::vector<UniqueFd>
 }  // namespace
 
 struct SetupChannel::State {
+  BornHere born;
   UniqueFd socket;
   SSL* tls = nullptr;
   Session session;
@@ -144,6 +131,11 @@ Status SetupChannel::State::read_some(void* buffer, size_t n, size_t* done) {
     fds.clear();
     return broken =
                fail(TW_ERR_PROTOCOL, "the peer sent more descriptors than the %zu that a set-up message may carry", kMaxFds);
+  }
+  if (came == Came::foreign) {
+    fds.clear();
+    return broken =
+               fail(TW_ERR_PROTOCOL, "the peer sent a descriptor that is neither memory, a device's nor a unix stream socket");
   }
   // want_write: TLS itself has something to send first; the same readiness callback follows.
   if (result.state == IoState::want_read || result.state == IoState::want_write) return TW_IN_PROGRESS;
@@ -199,7 +191,10 @@ SetupChannel::SetupChannel(UniqueFd socket, SSL* tls, const Session& session, si
   state_->tls = tls;
 }
 
-SetupChannel::~SetupChannel() { SSL_free(state_->tls); }
+SetupChannel::~SetupChannel() {
+  if (state_->passes_fds && state_->socket && !state_->born.forked()) drop_passed(state_->socket.get());
+  SSL_free(state_->tls);
+}
 
 Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, const int* fds, size_t fd_count) {
   if (fd_count > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fd_count, kMaxFds);

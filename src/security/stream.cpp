@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "base/passed_descriptors.hpp"
 #include "security/tls.hpp"
 
 namespace thalweg::impl {
@@ -49,10 +50,8 @@ IoResult stream_read(int fd, SSL* tls, void* buffer, size_t n) {
     const int returned = SSL_read_ex(tls, buffer, n, &bytes);
     return tls_result(tls, returned, bytes);
   }
-  ssize_t got;
-  do got = recv(fd, buffer, n, MSG_DONTWAIT);
-  while (got < 0 && errno == EINTR);
-  return plain_result(got, IoState::want_read);
+  const iovec place{buffer, n};
+  return plain_result(receive_passed(fd, &place, 1, nullptr), IoState::want_read);
 }
 
 IoResult stream_write(int fd, SSL* tls, const void* buffer, size_t n) {

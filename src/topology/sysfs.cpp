@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -42,10 +43,17 @@ bool is_address(std::string_view name) {
   return name.find_first_not_of("0123456789abcdef:.") == std::string_view::npos;
 }
 
+/// The number that a text begins with, in whatever locale the program is; 0: none.
+double decimal_of(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
 /// "16.0 GT/s PCIe"
 unsigned generation_of(const std::string& speed) {
   constexpr double kSpeeds[] = {2.5, 5, 8, 16, 32, 64};
-  const double value = std::strtod(speed.c_str(), nullptr);
+  const double value = decimal_of(speed);
   for (unsigned i = 0; i < std::size(kSpeeds); ++i)
     if (value == kSpeeds[i]) return i + 1;
   return 0;
@@ -95,7 +103,7 @@ std::map<std::string, Card> cards_of(const fs::path& root) {
   for (const std::string& name : names_in(root / "class/infiniband")) {
     const fs::path folder = root / "class/infiniband" / name, port = folder / "ports/1";
     const std::string address = address_of(folder);
-    const double gigabits = std::strtod(first_line(port / "rate").c_str(), nullptr);
+    const double gigabits = decimal_of(first_line(port / "rate"));
     const bool up = first_line(port / "state").find("ACTIVE") != std::string::npos;
     if (!address.empty()) cards[address] = {name, gigabits > 0 ? gigabits * 1e9 / 8 : 0, up};
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/passed_descriptors.hpp"
 #include "base/platform/process.hpp"
 #include "transports/shm/single_copy.hpp"
 
@@ -37,7 +38,12 @@ Status OwnDoorbell::open() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) return fail_errno(errno, "socketpair");
   sleeper_ = UniqueFd(fds[0]);
   ringer_ = UniqueFd(fds[1]);
+  refuse_descriptors(fds[0]);
   return TW_OK;
+}
+
+OwnDoorbell::~OwnDoorbell() {
+  if (sleeper_ && !born_.forked()) drop_passed(sleeper_.get());
 }
 
 void OwnDoorbell::wake() const { send_wake_up(ringer_.get()); }
@@ -45,7 +51,8 @@ void OwnDoorbell::wake() const { send_wake_up(ringer_.get()); }
 void OwnDoorbell::drain_event() const {
   char bytes[512];
   // A peer that sends without end only keeps us awake.
-  for (int i = 0; i < 8 && recv(sleeper_.get(), bytes, sizeof bytes, MSG_DONTWAIT) == ssize_t(sizeof bytes); ++i) {
+  const iovec place{bytes, sizeof bytes};
+  for (int i = 0; i < 8 && receive_passed(sleeper_.get(), &place, 1, nullptr) == ssize_t(sizeof bytes); ++i) {
   }
 }
 

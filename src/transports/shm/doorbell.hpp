@@ -11,6 +11,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/platform/fork.hpp"
 #include "base/unique_fd.hpp"
 #include "memory/segment.hpp"
 #include "transports/shm/layout.hpp"
@@ -20,6 +21,7 @@ namespace thalweg::impl::shm {
 /// The owner's end. collect() and sleep are for the progress owner; wake() for any thread.
 class OwnDoorbell {
  public:
+  ~OwnDoorbell();
   Status open();
   const Segment& segment() const { return segment_; }
   int event_fd() const { return sleeper_.get(); }  // readable after a wake-up
@@ -49,6 +51,7 @@ class OwnDoorbell {
 
  private:
   DoorbellMemory& memory() const { return *reinterpret_cast<DoorbellMemory*>(segment_.data()); }
+  BornHere born_;
   Segment segment_;
   UniqueFd sleeper_, ringer_;
 };

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/clock.hpp"
+#include "base/passed_descriptors.hpp"
 #include "base/sockets.hpp"
 #include "transports/tcp/port.hpp"
 #include "transports/tcp/silence.hpp"
@@ -17,6 +18,8 @@
 namespace thalweg::impl::tcp {
 
 namespace {
+
+constexpr size_t kMostDrained = 8 << 20;  // bytes, of a link that lingers when its port ends
 
 /// The set-up message that the two ports exchange before a link begins.
 struct Offer {
@@ -53,9 +56,10 @@ Status TcpPort::start() {
 TcpPort::~TcpPort() {
   for (auto& link : links_) {
     if (link->lingering) {
+      // Unread bytes would make the kernel reset the connection. A peer that sends on and on has no claim to that.
       const iovec place{read_buffer_.fresh(), kReadBuffer};
-      while (link->socket.receive(&place, 1).moved == kReadBuffer) {
-      }
+      for (size_t left = kMostDrained; left >= kReadBuffer && link->socket.receive(&place, 1).moved == kReadBuffer;)
+        left -= kReadBuffer;
     }
     poller_.remove(*link);
   }
@@ -84,6 +88,7 @@ Status TcpPort::establish(LinkInit&& init, Link** out) {
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return fail_errno(errno, "fcntl of a connected socket");
   // A unix socket's peer is on this machine: its kernel reports the end at once.
   link->watched = !tune_socket(fd, options_.silent_timeout_ns);
+  if (is_unix_socket(fd)) refuse_descriptors(fd);
   link->port = this;
   link->peer = init.peer;
   link->features = kLinkByReference | (is_unix_socket(fd) || link->socket.tls() ? uint32_t(kLinkProtected) : 0u);

@@ -161,7 +161,8 @@ Status TcpPort::send_reference(Link& base, const FrameHeader& header, const iove
   poller_.touch(link, round_);
   std::byte head[kFrameHead];
   IoResult result;
-  const bool direct = link.out.empty() && !link.blocked && count < kGather;
+  // What the socket does not take waits in the queue, where bodies that are not reported yet count.
+  const bool direct = link.out.empty() && !link.blocked && !link.out.has_finished() && count < kGather;
   if (direct) {
     iovec all[kGather];
     write_head(head, link.sequence, header);
@@ -184,7 +185,9 @@ Status TcpPort::send_reference(Link& base, const FrameHeader& header, const iove
   const size_t head_sent = std::min(result.moved, kFrameHead);
   std::byte* at = link.out.room(kFrameHead);
   if (at == nullptr) {
-    if (direct && result.moved > 0) lose(link, TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
+    // TLS has made a record of it, which the next write would send as its own.
+    if (direct && (result.moved > 0 || link.socket.tls()))
+      lose(link, TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
     return TW_ERR_NO_MEMORY;
   }
   write_head(head, link.sequence++, header);

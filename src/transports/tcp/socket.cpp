@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "base/passed_descriptors.hpp"
+
 namespace thalweg::impl::tcp {
 
 namespace {
@@ -28,7 +30,9 @@ IoResult Socket::receive(const iovec* places, size_t count) {
   if (tls_ != nullptr) return receive_tls(places, count);
   ssize_t n;
   do {
-    if (count == 1) {
+    if (unix_) {
+      n = receive_passed(fd(), places, count, nullptr);
+    } else if (count == 1) {
       n = ::recv(fd(), places[0].iov_base, places[0].iov_len, MSG_DONTWAIT);
     } else {
       msghdr message{};

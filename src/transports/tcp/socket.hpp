@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "base/platform/fork.hpp"
 #include "base/unique_fd.hpp"
 
 typedef struct ssl_st SSL;
@@ -44,7 +45,9 @@ class Socket {
   IoResult send_tls(const iovec* pieces, size_t count);
   int tls_error(int result);
 
+  BornHere born_;
   UniqueFd socket_;
+  bool unix_ = false;
   SSL* tls_ = nullptr;
   bool read_wants_write_ = false;
 };

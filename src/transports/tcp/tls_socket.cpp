@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/passed_descriptors.hpp"
+#include "base/sockets.hpp"
 #include "security/tls.hpp"
 #include "transports/tcp/socket.hpp"
 
@@ -21,11 +23,13 @@ constexpr size_t kRecord = 16384;
 }  // namespace
 
 Socket::Socket(UniqueFd socket, SSL* tls) : socket_(std::move(socket)), tls_(tls) {
+  unix_ = socket_ && is_unix_socket(socket_.get());
   if (tls_ == nullptr) return;
   SSL_set_mode(tls_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
 
 Socket::~Socket() {
+  if (unix_ && !born_.forked()) drop_passed(fd());
   if (tls_ != nullptr) SSL_free(tls_);
 }
 

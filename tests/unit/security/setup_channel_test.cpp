@@ -7,7 +7,10 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
+#include "base/passed_descriptors.hpp"
 #include "security/handshake_wire.hpp"
+#include "security/stream.hpp"
 #include "security/tls.hpp"
 #include "unit/security/pair.hpp"
 
@@ -216,6 +219,109 @@ TEST(SetupChannel, DescriptorsWithEveryByteDoNotPileUp) {
 }
 
 /// Out of descriptors: not the peer's fault, and the channel goes on.
+// ---- what its sender makes slow to close
+
+constexpr int kLingers = 10;  // seconds
+
+/// A TCP socket whose last close waits: full, and its peer never reads.
+struct Lingering {
+  SocketPair tcp{true};
+  Lingering() {
+    std::vector<char> much(1 << 16);
+    while (send(tcp.a.get(), much.data(), much.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+    }
+    const linger waits{1, kLingers};
+    EXPECT_EQ(setsockopt(tcp.a.get(), SOL_SOCKET, SO_LINGER, &waits, sizeof waits), 0);
+  }
+  /// Beside a byte; the other side then has the last one.
+  void pass(int socket) {
+    char byte = 0x31;
+    iovec piece{&byte, 1};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = space;
+    header.msg_controllen = sizeof space;
+    cmsghdr* const first = CMSG_FIRSTHDR(&header);
+    *first = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    const int fd = tcp.a.get();
+    std::memcpy(CMSG_DATA(first), &fd, sizeof fd);
+    EXPECT_EQ(sendmsg(socket, &header, 0), 1);
+    tcp.a.reset();
+  }
+};
+
+TEST(PassedDescriptors, OneThatLingersEndsTheChannelAtOnce) {
+  SocketPair pair;
+  Lingering slow;
+  slow.pass(pair.a.get());
+  const uint64_t begin = monotonic_ns();
+  {
+    SetupChannel channel(std::move(pair.b), nullptr, session_of(Role::server));
+    SetupChannel::Message message;
+    EXPECT_EQ(channel.receive(&message), TW_ERR_PROTOCOL);
+  }
+  EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
+}
+
+TEST(PassedDescriptors, OneThatNobodyReadsDoesNotHoldUpTheEndOfAChannel) {
+  SocketPair pair;
+  Lingering slow;
+  slow.pass(pair.a.get());
+  const uint64_t begin = monotonic_ns();
+  { const SetupChannel channel(std::move(pair.b), nullptr, session_of(Role::server)); }
+  EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
+}
+
+TEST(PassedDescriptors, OneBesideAHandshakeDoesNotHoldItUp) {
+  SocketPair pair;
+  Lingering slow;
+  slow.pass(pair.a.get());
+  const uint64_t begin = monotonic_ns();
+  char byte = 0;
+  const IoResult result = stream_read(pair.b.get(), nullptr, &byte, 1);
+  EXPECT_EQ(result.state, IoState::moved);
+  EXPECT_EQ(byte, 0x31);
+  EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
+  // Nor the library's other closes, which a lock keeps apart from fork().
+  UniqueFd(dup(pair.a.get())).reset();
+  EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
+}
+
+/// A unix socket may hold others in its queue.
+TEST(PassedDescriptors, OneInTheQueueOfAnotherDoesNotHoldItUp) {
+  SocketPair pair, inner;
+  Lingering slow;
+  slow.pass(inner.a.get());
+  SetupChannel sender(std::move(pair.a), nullptr, session_of(Role::client));
+  std::vector<UniqueFd> fds;
+  fds.push_back(std::move(inner.b));
+  ASSERT_EQ(sender.queue(1, "x", 1, std::move(fds)), TW_OK);
+  ASSERT_EQ(sender.flush(), TW_OK);
+  SetupChannel channel(std::move(pair.b), nullptr, session_of(Role::server));
+  const uint64_t begin = monotonic_ns();
+  {
+    SetupChannel::Message message;
+    EXPECT_EQ(channel.receive(&message), TW_OK) << last_error();
+    EXPECT_EQ(message.fds.size(), 1u);
+  }
+  EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
+}
+
+TEST(PassedDescriptors, RefusedOnesAreNotEvenSentWhereTheKernelKnowsHow) {
+  SocketPair pair;
+  int takes = 0;
+  socklen_t length = sizeof takes;
+  if (getsockopt(pair.b.get(), SOL_SOCKET, 83, &takes, &length) != 0) GTEST_SKIP() << "no SO_PASSRIGHTS here";
+  refuse_descriptors(pair.b.get());
+  ASSERT_EQ(getsockopt(pair.b.get(), SOL_SOCKET, 83, &takes, &length), 0);
+  EXPECT_EQ(takes, 0);
+  refuse_descriptors(pair.b.get(), false);
+  ASSERT_EQ(getsockopt(pair.b.get(), SOL_SOCKET, 83, &takes, &length), 0);
+  EXPECT_EQ(takes, 1);
+}
+
 TEST(SetupChannel, DescriptorsThatThisProcessHasNoRoomForFailTheirMessageAlone) {
   SocketPair pair;
   SetupChannel a(std::move(pair.a), nullptr, session_of(Role::client));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <functional>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -361,6 +362,32 @@ TEST(TcpPort, ServesManyLinksAndForgetsClosedOnes) {
   for (auto& spoke : spokes) spoke->port->close(*spoke->link, true);
   ASSERT_TRUE(progress_until({&hub}, [&] { return hub.sink.lost == kLinks; }));
   EXPECT_EQ(static_cast<TcpPort&>(*hub.port).link_count(), 0u);
+}
+
+/// Its link lingers, and is drained so that the last bytes arrive.
+TEST(TcpPort, APeerThatSendsOnAndOnDoesNotHoldUpThePortsEnd) {
+  const auto [mine, theirs] = connected(Wire::unix_pair);
+  const UniqueFd peer(theirs);
+  std::atomic<bool> floods{true}, ended{false};
+  auto side = std::make_unique<Side>(30 * kSecond);
+  Link* const link = side->add(mine);
+  std::thread flood([&] {
+    const std::vector<char> bytes(1 << 20);
+    while (floods && ::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    }
+  });
+  side->port->close(*link, true);
+  std::thread ends([&] {
+    side->port.reset();
+    ended = true;
+  });
+  const Deadline deadline(10 * kSecond);
+  while (!ended && !deadline.passed()) sched_yield();
+  EXPECT_TRUE(ended);
+  floods = false;
+  ::shutdown(peer.get(), SHUT_RDWR);
+  flood.join();
+  ends.join();
 }
 
 }  // namespace
