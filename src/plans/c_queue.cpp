@@ -123,7 +123,9 @@ tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
 
 tw_status tw_queue_begin_capture(tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
-  queue->leave_captured();
+  if (queue->queue->capture_state() != CaptureState::none)
+    return fail(TW_ERR_BUSY, "the queue is being captured already: end that capture first (tw_queue_end_capture)");
+  queue->leave_captured();  // of a capture that the program has ended by itself
   const Status status = queue->queue->begin_capture();
   queue->capturing = !is_error(status);
   return status;
@@ -135,7 +137,17 @@ tw_status tw_queue_end_capture(tw_queue* queue, tw_graph** graph) {
   *graph = nullptr;
   auto made = std::make_unique<tw_graph>();
   made->executor = &queue->executor;
-  if (Status s = queue->queue->end_capture(&made->graph); is_error(s)) return s;
+  const bool under_way = queue->queue->capture_state() != CaptureState::none;
+  const Status status = queue->queue->end_capture(&made->graph);
+  if (is_error(status)) {
+    // There is no graph of a capture that was spoilt. One that the program has ended by itself is the program's, and one of another
+    // thread goes on.
+    if (under_way && queue->queue->capture_state() == CaptureState::none) {
+      queue->captured.clear();
+      queue->capturing = false;
+    }
+    return status;
+  }
   made->runs = std::exchange(queue->captured, {});
   queue->capturing = false;
   *graph = made.release();
