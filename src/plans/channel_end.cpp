@@ -98,16 +98,21 @@ Status tw_channel_end::make_guard(uint64_t timeout_ns) {
 }
 
 /// As a plan of these receives would: a buffer that the executor does not reach makes the host carry the channel; the peer
-/// gets that, so its bind fails at once too.
-Status tw_channel_end::offer(Status* reachable, std::string* why) {
+/// gets that, so its bind fails at once too. Pinning takes its time, so nobody else waits for it: not under Proxy::mutex().
+Status tw_channel_end::admit_buffers(std::string* why) {
   for (const Buffer& one : buffers_) {
     const int64_t first = one.layout != nullptr ? one.layout->first : 0;
     const int64_t last = one.layout != nullptr ? one.layout->last : static_cast<int64_t>(one.length);
-    if (last == first || is_error(*reachable)) continue;
-    *reachable = executor_->admit(one.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first));
-    if (is_error(*reachable)) *why = last_error();
+    if (last == first) continue;
+    const Status status = executor_->admit(one.address + static_cast<uint64_t>(first), static_cast<uint64_t>(last - first));
+    if (!is_error(status)) continue;
+    *why = last_error();
+    return status;
   }
-  if (is_error(*reachable)) return TW_OK;
+  return TW_OK;
+}
+
+Status tw_channel_end::offer() {
   for (const Buffer& one : buffers_) {
     uint16_t index = 0;
     if (Status s = channel_->offer(one.address, one.layout, one.length, &index); is_error(s)) return s;
@@ -121,15 +126,17 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
   const Status found = proxy_.await_route(endpoint_, deadline, &route);
   if (is_error(found)) return found;
   if (found != TW_OK) return missing(tag);
+  std::string why;
+  const Status reachable = admit_buffers(&why);
   {
     const std::lock_guard lock(proxy_.mutex());
     Channel* channel = nullptr;
     if (Status s = proxy_.channel(route, sends, tag, 0, *executor_, &channel); is_error(s)) return s;
     if (Status s = channel->add(this, true); is_error(s)) return s;
     channel_ = channel;
-    Status reachable = TW_OK;
-    std::string why;
-    if (Status s = offer(&reachable, &why); is_error(s)) return s;
+    if (!is_error(reachable)) {
+      if (Status s = offer(); is_error(s)) return s;
+    }
     if (Status s = channel->start(this, reachable, why, true); is_error(s)) return s;
   }
   proxy_.hurry();

@@ -35,7 +35,8 @@ struct tw_channel_end final : thalweg::impl::ChannelUser {
   Status choose_executor(const char* place);
   Status make_guard(uint64_t timeout_ns);
   Status open(uint64_t tag, bool sends, const thalweg::impl::Deadline& deadline);
-  Status offer(Status* reachable, std::string* why);
+  Status admit_buffers(std::string* why);
+  Status offer();
   Status settled() const;
   Status await_open(const thalweg::impl::Deadline& deadline);
   Status end_receives();
