@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/control_wire.hpp"
 
-#include "memory/remote.hpp"
-
+#include "base/told_status.hpp"
 #include "core/wire_bytes.hpp"
+#include "memory/remote.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -64,11 +64,13 @@ Status parse_control(const std::byte* bytes, size_t length, ControlMessage* out)
   out->offset = in.u64();
   out->index = in.u16();
   out->capacity = in.u64();
-  out->status = static_cast<int32_t>(in.u32());
+  out->status = told_status(static_cast<int32_t>(in.u32()));
   out->key = in.block(kKeySize);
   out->text = in.text(kTextMax);
   const uint32_t layout = in.u32();
   if (!in.good() || layout > kLayoutMax) return malformed("a malformed message");
+  // One that nobody names yet is kept.
+  if (out->type == Control::open && (layout != 0 || !out->text.empty())) return malformed("an `open` with a text or a layout");
   out->layout.resize(layout);
   in.raw(out->layout.data(), layout);
   return in.done() ? Status{TW_OK} : malformed("a malformed message");

@@ -104,6 +104,27 @@ TEST_F(ProxyLimits, WhatIsAnnouncedIsFetchedAFewAtATime) {
   one_.until([&] { return !one_.heard.empty(); });
 }
 
+/// Channels that nobody names are kept: their messages have no room for more than a name and a key.
+TEST_F(ProxyLimits, AnOpenHasNoTextAndNoLayout) {
+  ControlMessage open, read;
+  open.type = Control::open;
+  open.name = {1, 2, 3};
+  open.epoch = 7;
+  const auto parse = [&read](const ControlMessage& message) {
+    const std::vector<std::byte> bytes = impl::write_control(message);
+    return impl::parse_control(bytes.data(), bytes.size(), &read);
+  };
+  EXPECT_EQ(parse(open), TW_OK) << tw_last_error();
+  EXPECT_EQ(read.name.tag, 3u);
+  open.text = "x";
+  EXPECT_EQ(parse(open), TW_ERR_PROTOCOL);
+  open.text.clear();
+  open.layout.resize(60'000);
+  EXPECT_EQ(parse(open), TW_ERR_PROTOCOL);
+  open.type = Control::recv_buffer;
+  EXPECT_EQ(parse(open), TW_OK) << tw_last_error();
+}
+
 /// A channel that is over the limit is refused by name, and the next peer's are not.
 TEST_F(ProxyLimits, ChannelsThatNobodyNamesAreCountedByPeer) {
   for (uint64_t tag = 0; tag <= kEarlyMax; ++tag) one_.open_channel(tag);
