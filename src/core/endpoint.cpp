@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/platform/process.hpp"
+#include "core/hello.hpp"
 #include "core/worker.hpp"
 #include "protocols/one_sided.hpp"
 
@@ -278,7 +279,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.note.clear();
   endpoint.received.clear();
   endpoint.hello.clear();
-  endpoint.token_here = endpoint.token_there = 0;
+  end_token(endpoint);
   endpoint.data.clear();
   endpoint.user = nullptr;
   endpoint.told_of_loss.clear();

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "base/log.hpp"
 #include "core/worker.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kTokenBytes = sizeof(uint64_t);
 std::atomic<ProxyAddress> proxy_address{nullptr};
+std::atomic<TokenEnded> token_ended{nullptr};
 
 Status say(tw_endpoint& endpoint) {
   if (endpoint.token_here != 0) return TW_OK;
@@ -55,6 +57,15 @@ tw_status keep(void*, const tw_am_message* message) {
 }  // namespace
 
 void set_proxy_address(ProxyAddress how) { proxy_address.store(how, std::memory_order_release); }
+
+void set_token_ended(TokenEnded how) { token_ended.store(how, std::memory_order_release); }
+
+void end_token(tw_endpoint& endpoint) {
+  const uint64_t token = std::exchange(endpoint.token_here, 0);
+  const TokenEnded how = token_ended.load(std::memory_order_acquire);
+  endpoint.token_there = 0;
+  if (token != 0 && how != nullptr) how(endpoint.worker->context, token);
+}
 
 void keep_hellos(tw_worker& worker) { worker.engine->active().set_internal(ActiveTable::kHello, keep, nullptr); }
 

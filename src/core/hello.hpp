@@ -10,6 +10,11 @@ namespace thalweg::impl {
 using ProxyAddress = std::vector<std::byte> (*)(tw_context& context);
 void set_proxy_address(ProxyAddress how);
 
+/// Told, under the engine's lock, when an endpoint that has said hello ends: the token names nothing any more. Set by the plans.
+using TokenEnded = void (*)(tw_context& context, uint64_t token);
+void set_token_ended(TokenEnded how);
+void end_token(tw_endpoint& endpoint);
+
 /// Makes a worker store peers' hellos, and answer them. Called when it opens.
 void keep_hellos(tw_worker& worker);
 /// Sends the hello, once; *token: of this end. TW_OK: it is on its way. Takes the lock.

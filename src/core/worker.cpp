@@ -118,6 +118,7 @@ tw_worker::~tw_worker() {
     // What was sent is under way: for the peer this is an endpoint that was closed, not one that was lost.
     if (!is_error(endpoint->peer->state)) engine->close(*endpoint->peer, drained(*endpoint->peer));
     engine->remove(*endpoint->peer);
+    end_token(*endpoint);
   }
   for (auto& [listener_id, listener] : listeners) delete listener;
   awaited->worker.store(nullptr, std::memory_order_release);

@@ -56,6 +56,7 @@ tw_status tw_plan_destroy(tw_plan* plan) {
   if (plan->prepared()) {
     if (Status s = plan->at_rest(); is_error(s)) return s;
   }
+  plan->end_for_good();
   tw_queue::forget(*plan);  // other threads may ask queues how their plans are
   if (Status s = plan->release(); is_error(s)) return s;
   if (!plan->owed().empty()) {

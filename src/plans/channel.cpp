@@ -15,7 +15,14 @@ constexpr uint32_t kMostInVain = 1024;  // of a peer that prepares its end again
 }  // namespace
 
 Channel::Channel(Proxy& proxy, const ChannelName& of, bool is_sender, Executor& by, std::shared_ptr<ProxyPeer> to)
-    : name(of), sender(is_sender), peer(*to), proxy_(proxy), peer_(std::move(to)), executor_(&by), wanted_(&by) {}
+    : name(of),
+      sender(is_sender),
+      peer(*to),
+      proxy_(proxy),
+      peer_(std::move(to)),
+      executor_(&by),
+      wanted_(&by),
+      epoch_(proxy.last_epoch()) {}
 
 Channel::~Channel() {
   users_ = {};
@@ -24,7 +31,7 @@ Channel::~Channel() {
   retired_.free_memory();
   retire_words();
   retired_.free_words();
-  if (!words_known_) executor_->shared().free(words_, kWordsBytes);  // else a late store may still come
+  if (!words_known_ || agreed_) executor_->shared().free(words_, kWordsBytes);  // else a late store may still come
   for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
     if (recv_buffer.memory != nullptr) (void)tw_memory_release(recv_buffer.memory);  // busy: the context's registry ends it
   }
@@ -62,6 +69,7 @@ void Channel::change_executor() {
   forget_recv_buffers();
   retire_words();
   retired_.free_words();
+  taken_back_.clear();
   recv_buffer_table_ = words_ = end_ = 0;
   words_known_ = false;
   executor_ = wanted_;
@@ -79,7 +87,7 @@ Status Channel::begin_epoch() {
   state_ = State::opening;
   status_ = TW_OK;
   owner = nullptr;
-  used_ = every_round_ = false;
+  used_ = every_round_ = agreed_ = false;
   begin_pair();
   say_open();
   return TW_OK;
@@ -101,6 +109,7 @@ Status Channel::make_words() {
     return status;
   }
   forget_recv_buffers();  // of the table that goes
+  taken_back_.clear();
   retire_words();
   end_ = end;
   recv_buffer_table_ = table;
@@ -245,6 +254,7 @@ void Channel::return_round(uint32_t epoch) {
 Status Channel::add(ChannelUser* user, bool alone) {
   if (Status s = users_.add(user, alone, name.tag); is_error(s)) return s;
   if (alone) bound_ = true;
+  ended_ = false;
   return TW_OK;
 }
 
@@ -270,6 +280,7 @@ void Channel::remove(ChannelUser* user) {
   }
   settle();
   if (users_.empty()) retired_.free_words();
+  if (ended_) leave_for_good();
 }
 
 /// A kernel had the end.
@@ -319,6 +330,7 @@ void Channel::ended_there(const ControlMessage& message) {
   const bool turned_away = message.type == Control::refused && message.epoch == 0;  // before there was an end of the peer's
   if (!turned_away && (!there_ || message.epoch != theirs_.epoch)) return;
   if (!turned_away) there_ = false;
+  agreed_ = agreed_ || (ended_ && asked_here_ == Asks::another && message.status == TW_ERR_STALE);
   // Busy is a run that was refused here: it ends no channel (PlanFailure::now).
   const bool says_why = is_error(message.status) && message.status != TW_ERR_BUSY;
   const Status status = says_why ? Status{message.status} : Status{TW_ERR_PROTOCOL};

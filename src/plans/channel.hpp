@@ -18,6 +18,7 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,13 @@ struct LocalRecvBuffer {
   std::string text;
   bool held = false;       // it was sent to the sender, which has not released it
   bool abandoned = false;  // no thread waits until it is dropped
+};
+
+/// A number whose buffer the receiver has taken back, at the sender: runs may have read its entry in part, and wait before they read
+/// the rest. What it says next is written there when those are over.
+struct TakenBack {
+  RunsThen runs;
+  uint64_t sends = 0;  // of a kernel, whose runs are not known: over when it has sent as many more as it can have begun
 };
 
 /// The same at the sender.
@@ -100,6 +108,11 @@ class Channel {
   void take_abandoned();
   /// It has no user, and no buffer that a peer may still have.
   bool idle();
+  /// No user comes any more: its plan is destroyed, and its number no other's, or the user's endpoint has ended. When the last one has
+  /// left, the peer's end is told so; an open pair ends when neither end has users to come.
+  void end_for_good();
+  /// That came, and both ends' epochs are over: nothing of the end is needed.
+  bool gone();
   /// TW_OK: it is open, and the sender knows the receive buffer (-1: none); TW_IN_PROGRESS; or why it will not be so.
   Status settled(int recv_buffer) const;
 
@@ -153,6 +166,7 @@ class Channel {
   void ask(Asks what, bool waits);
   void say_stay(Asks to);
   void let_stay();
+  void leave_for_good();
   void asked_there(const ControlMessage& message);
   void asked_same_there(const ControlMessage& message);
   void stays(const ControlMessage& message);
@@ -185,6 +199,9 @@ class Channel {
   void answer(uint16_t index, RemoteRecvBuffer& recv_buffer, Status status);
   void release(RemoteRecvBuffer& recv_buffer);
   void forget(uint16_t index);
+  void keep_entry(uint16_t index);
+  bool entry_is_free(uint16_t index);
+  uint64_t sends() const;
   void forget_recv_buffers();
   void give_back(uint16_t index);
   void give_result(Status status, const std::string& why);
@@ -215,6 +232,8 @@ class Channel {
   std::string unreachable_;
   bool packs_ = false;
   uint32_t in_vain_ = 0;  // epochs that were over before a user that waits relied on one
+  bool ended_ = false;    // no user comes any more
+  bool agreed_ = false;   // nor at the peer: the epoch has ended so, and nobody stores to its words any more
   bool waits_ = true;     // the newest user waits for the peer's plans to go
   uint64_t number_ = 0;
   ToldRounds told_rounds_;    // receiver
@@ -227,7 +246,9 @@ class Channel {
   tw_remote_memory* their_words_region_ = nullptr;
   Reached their_words_;
   std::vector<LocalRecvBuffer> recv_buffers_;  // receiver
+  size_t next_number_ = 0;                     // numbers are taken in turn: the sender's runs have long left the one before
   std::vector<RemoteRecvBuffer> remote_;       // sender
+  std::map<uint16_t, TakenBack> taken_back_;   // of the table
   ChannelUsers users_;
   ChannelRetired retired_;
 };

@@ -21,9 +21,12 @@ constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revok
 
 Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index) {
   take_abandoned();
-  size_t at = 0;
-  while (at < recv_buffers_.size() && recv_buffers_[at].state != LocalRecvBuffer::State::unused) ++at;
-  if (at == kRecvBuffers) {
+  const auto used = [this](size_t i) {
+    return i < recv_buffers_.size() && recv_buffers_[i].state != LocalRecvBuffer::State::unused;
+  };
+  size_t tried = 0, at = next_number_;
+  for (; tried < kRecvBuffers && used(at); ++tried) at = (at + 1) % kRecvBuffers;
+  if (tried == kRecvBuffers) {
     return fail(TW_ERR_LIMIT,
                 "%u buffers wait for the messages of one channel: destroy plans that are not used, or use more channels",
                 kRecvBuffers);
@@ -57,8 +60,9 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
     encode(*layout, made.layout.data(), made.layout.size());
   }
   made.state = LocalRecvBuffer::State::new_;
-  if (at == recv_buffers_.size()) recv_buffers_.emplace_back();
+  if (at >= recv_buffers_.size()) recv_buffers_.resize(at + 1);
   recv_buffers_[at] = std::move(made);
+  next_number_ = (at + 1) % kRecvBuffers;
   *index = static_cast<uint16_t>(at);
   return TW_OK;
 }
@@ -127,7 +131,8 @@ void Channel::recv_buffer_answered(const ControlMessage& message) {
   LocalRecvBuffer& recv_buffer = recv_buffers_[message.index];
   if (recv_buffer.state != LocalRecvBuffer::State::told) return;
   recv_buffer.state = is_error(message.status) ? LocalRecvBuffer::State::refused : LocalRecvBuffer::State::known;
-  recv_buffer.status = message.status;
+  // Busy would ask the user to wait for a run of ours.
+  recv_buffer.status = message.status == TW_ERR_BUSY ? Status{TW_ERR_PROTOCOL} : Status{message.status};
   recv_buffer.text = message.text;
   // Of a plan that came to an open channel: carried by the host it would do.
   const bool refused = recv_buffer.state == LocalRecvBuffer::State::refused;
@@ -185,6 +190,7 @@ Status check_words(uint64_t memory, uint64_t address, uint64_t offset) {
 }
 
 Status Channel::reach_recv_buffer(uint16_t index, RemoteRecvBuffer& recv_buffer) {
+  if (!entry_is_free(index)) return TW_IN_PROGRESS;
   device::RecvBuffer made{};
   made.capacity = recv_buffer.told.capacity;
   Layout layout;
@@ -266,7 +272,33 @@ void Channel::forget(uint16_t index) {
   if (index >= remote_.size() || !remote_[index].used) return;
   const uint64_t none = 0, entry = recv_buffer_table_ + index * sizeof(device::RecvBuffer);
   executor_->store(entry + offsetof(device::RecvBuffer, capacity), &none, sizeof none);
+  if (remote_[index].answered) keep_entry(index);
   release(remote_[index]);
+}
+
+uint64_t Channel::sends() const {
+  uint64_t count = 0;
+  if (is_error(executor_->load(&count, end_ + offsetof(device::SendEnd, count), sizeof count))) return 0;
+  return count;
+}
+
+void Channel::keep_entry(uint16_t index) {
+  TakenBack then;
+  if (users_.alone()) {
+    then.sends = sends() + device::kSlots;
+  } else {
+    then.runs = users_.runs_now(epoch_);
+  }
+  if (then.sends != 0 || !then.runs.empty()) taken_back_[index] = std::move(then);
+}
+
+bool Channel::entry_is_free(uint16_t index) {
+  const auto found = taken_back_.find(index);
+  if (found == taken_back_.end()) return true;
+  const TakenBack& then = found->second;
+  if (!users_.over(then.runs) || (then.sends != 0 && users_.alone() && sends() < then.sends)) return false;
+  taken_back_.erase(found);
+  return true;
 }
 
 void Channel::forget_recv_buffers() {

@@ -21,7 +21,7 @@ Status ChannelUsers::add(ChannelUser* user, bool alone, uint64_t tag) {
                 static_cast<unsigned long long>(tag));
   }
   alone_ = alone;
-  users_.push_back({user});
+  users_.push_back({user, ++numbers_});
   return TW_OK;
 }
 
@@ -65,6 +65,21 @@ Status ChannelUsers::runs_over(uint32_t epoch) const {
     if (const Status s = one.user->runs_over(); s != TW_OK) return s;
   }
   return TW_OK;
+}
+
+RunsThen ChannelUsers::runs_now(uint32_t epoch) const {
+  RunsThen now;
+  for (const Use& one : users_) {
+    if (one.relies == epoch && one.user->runs_over() != TW_OK) now.emplace_back(one.number, one.user->runs_begun());
+  }
+  return now;
+}
+
+bool ChannelUsers::over(const RunsThen& then) const {
+  return std::all_of(then.begin(), then.end(), [this](const auto& runs) {
+    const auto one = std::find_if(users_.begin(), users_.end(), [&runs](const Use& use) { return use.number == runs.first; });
+    return one == users_.end() || one->user->past(runs.second);
+  });
 }
 
 bool ChannelUsers::have_runs() const {

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
@@ -19,7 +20,15 @@ struct ChannelUser {
   virtual void on_channel_failed(const Channel& channel, Status status, const std::string& why) = 0;
   virtual Status runs_over() const { return TW_OK; }  // TW_IN_PROGRESS: queues have more of its runs before them
   virtual bool stays() const { return true; }         // no other plan will come in its place
+  virtual uint64_t runs_begun() const { return 0; }   // or that queues were given, since it was prepared
+  virtual bool past(uint64_t runs) const {            // the first ones of those are over
+    static_cast<void>(runs);
+    return true;
+  }
 };
+
+/// Runs that were under way at one moment: of which user, and how many it had begun by then.
+using RunsThen = std::vector<std::pair<uint64_t, uint64_t>>;
 
 class ChannelUsers {
  public:
@@ -44,16 +53,21 @@ class ChannelUsers {
   bool have_past_runs(uint32_t open, bool failed) const;
   /// Runs of any epoch are.
   bool have_runs() const;
+  /// Those of the epoch that are under way now; a kernel's are not known. Are they over by now? One that leaves has none.
+  RunsThen runs_now(uint32_t epoch) const;
+  bool over(const RunsThen& then) const;
   /// TW_OK, TW_IN_PROGRESS or an error: of those that rely on the epoch.
   Status runs_over(uint32_t epoch) const;
 
  private:
   struct Use {
     ChannelUser* user;
+    uint64_t number;       // no other's, unlike its address
     uint32_t relies = 0;   // on which epoch; 0: none
     bool started = false;  // an epoch may begin for it
   };
   std::vector<Use> users_;
+  uint64_t numbers_ = 0;
   bool alone_ = false;  // the user is a kernel's end
 };
 

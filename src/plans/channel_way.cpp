@@ -8,6 +8,11 @@
 #include "routes/prepared.hpp"
 
 namespace thalweg::impl {
+namespace {
+
+constexpr uint16_t kForGood = 2;  // `again`: nor will another plan come
+
+}  // namespace
 
 /// Joins an open pair. If it has no user here, it may end if it has none at the peer either: then both plans decide its way.
 Status Channel::join_open(Status reachable, const std::string& why_not, bool waits, bool packs) {
@@ -46,7 +51,7 @@ void Channel::ask(Asks what, bool waits) {
   message.from_sender = sender;
   message.epoch = epoch_;
   message.partner = theirs_.epoch;
-  message.index = waits ? 0 : 1;
+  message.index = ended_ ? kForGood : waits ? 0 : 1;
   message.capacity = carried_;
   message.number = plans_;
   proxy_.send(peer, message);
@@ -59,6 +64,7 @@ void Channel::let_stay() { say_stay(std::exchange(asked_there_, Asks::nothing));
 
 void Channel::asked_there(const ControlMessage& message) {
   carried_there_ = message.capacity;
+  if (message.index == kForGood) return ended_ && users_.empty() ? agree() : say_stay(Asks::another);  // asked again from here
   if (!relied_on()) return agree();
   const std::vector<ChannelUser*> those = users_.of(epoch_);
   const bool kept = std::any_of(those.begin(), those.end(), [](const ChannelUser* one) { return one->stays(); });
@@ -85,8 +91,23 @@ void Channel::stays(const ControlMessage& message) {
 /// It has no user here either. Messages that were sent and not taken belong to the next user.
 void Channel::agree() {
   asked_there_ = Asks::nothing;
-  if (bound_ || carried_ != carried_there_) return say_stay(Asks::another);
+  if (!ended_ && (bound_ || carried_ != carried_there_)) return say_stay(Asks::another);
+  agreed_ = ended_;
   end_epoch(Control::failed, TW_ERR_STALE, "no plan used the channel any more: it is opened anew");
+}
+
+void Channel::end_for_good() {
+  ended_ = true;
+  leave_for_good();
+}
+
+/// The end that learns it last asks the one that knows it already.
+void Channel::leave_for_good() {
+  if (users_.empty() && open()) ask(Asks::another, false);
+}
+
+bool Channel::gone() {
+  return ended_ && !there_ && (state_ == State::closed || state_ == State::failed) && !retired_.holds() && idle();
 }
 
 }  // namespace thalweg::impl

@@ -49,7 +49,7 @@ struct ControlMessage {
   std::vector<std::byte> key;  // open: of the block that holds its words; receive buffer: of the buffer's span
   uint64_t offset = 0;  // open: of the words; receive buffer: of the buffer's first byte (signed, relative to the key's range)
   // receive buffer, recv_buffer_known, drop, dropped: its number; open: 1: a kernel runs it, for which nothing can be carried;
-  // again: 1: the asking plan does not wait; stay: 1: to `again`, 0: to `same`
+  // again: 1: the asking plan does not wait, 2: no plan comes there any more; stay: 1: to `again`, 0: to `same`
   uint16_t index = 0;
   uint64_t capacity = 0;          // receive buffer: bytes; prepared: how many; again, same: messages that the host carried here
   std::vector<std::byte> layout;  // receive buffer: as memory/layout.hpp encodes; empty: contiguous

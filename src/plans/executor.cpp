@@ -2,6 +2,7 @@
 #include "plans/executor.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -18,7 +19,11 @@ constexpr size_t kBlock = size_t{256} << 10, kAlign = 64;
 /// anything else, nor what is our own with an exported buffer of the user's.
 constexpr size_t kDevicePage = size_t{2} << 20;
 
-size_t rounded(size_t length) { return (std::max<size_t>(length, 1) + kAlign - 1) / kAlign * kAlign; }
+/// Up to the next eighth of its power of two, so that a piece that was freed serves others of about that length.
+size_t rounded(size_t length) {
+  const size_t unit = std::max(kAlign, std::bit_floor(std::max<size_t>(length, 1)) / 8);
+  return (std::max<size_t>(length, 1) + unit - 1) / unit * unit;
+}
 
 MemoryPlace own_place(Device* device) {
   MemoryPlace place;
@@ -36,41 +41,69 @@ Arena::~Arena() {
   for (tw_memory* block : blocks_) context_.registry->release(block);
 }
 
-Status Arena::grow(size_t length) {
+size_t Arena::block_size() const { return place_.kind == MemoryKind::device ? kDevicePage : kBlock; }
+
+Status Arena::make_block(size_t length, uint64_t* address) {
   tw_memory* block = nullptr;
   const size_t unit = place_.kind == MemoryKind::device ? kDevicePage : kAlign;
-  const size_t size = (std::max(kBlock, length) + unit - 1) / unit * unit;
+  const size_t size = (length + unit - 1) / unit * unit;
   if (Status s = allocate_at(*context_.registry, place_, size, TW_MEMORY_ALL, false, &block); is_error(s)) return s;
-  if (next_ < end_) free_.emplace(end_ - next_, next_);
   blocks_.push_back(block);
-  next_ = reinterpret_cast<uint64_t>(block->address);
-  end_ = next_ + size;
+  *address = reinterpret_cast<uint64_t>(block->address);
+  return TW_OK;
+}
+
+/// Of a piece that fills it. What a peer, or a device, has still goes when they have let it go. False: there is none.
+bool Arena::release_block(uint64_t address) {
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [address](const tw_memory* one) {
+    return reinterpret_cast<uint64_t>(one->address) == address;
+  });
+  if (block == blocks_.end()) return false;
+  context_.registry->release_or_leave(*block);
+  blocks_.erase(block);
+  return true;
+}
+
+Status Arena::take(size_t length, uint64_t* address) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = free_.find(length); found != free_.end()) {
+    *address = found->second;
+    free_.erase(found);
+    return TW_OK;
+  }
+  if (length >= block_size()) return make_block(length, address);
+  if (end_ - next_ < length) {
+    uint64_t made = 0;
+    if (Status s = make_block(block_size(), &made); is_error(s)) return s;
+    if (next_ < end_) free_.emplace(end_ - next_, next_);
+    next_ = made;
+    end_ = made + block_size();
+  }
+  *address = next_;
+  next_ += length;
   return TW_OK;
 }
 
 Status Arena::allocate(size_t wanted, uint64_t* address) {
   const size_t length = rounded(wanted);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = free_.find(length); found != free_.end()) {
-      *address = found->second;
-      free_.erase(found);
-    } else {
-      if (end_ - next_ < length) {
-        if (Status s = grow(length); is_error(s)) return s;
-      }
-      *address = next_;
-      next_ += length;
-    }
-  }
+  if (Status s = take(length, address); is_error(s)) return s;
   const std::vector<std::byte> zeros(length);
   return context_.copier.copy(*address, reinterpret_cast<uint64_t>(zeros.data()), length);
 }
 
 void Arena::free(uint64_t address, size_t length) {
   if (address == 0) return;
+  const size_t taken = rounded(length);
   const std::lock_guard lock(mutex_);
-  free_.emplace(rounded(length), address);
+  if (taken >= block_size() && release_block(address)) return;
+  free_.emplace(taken, address);
+}
+
+size_t Arena::bytes() const {
+  const std::lock_guard lock(mutex_);
+  size_t all = 0;
+  for (const tw_memory* block : blocks_) all += block->length;
+  return all;
 }
 
 tw_memory* Arena::holder(uint64_t address) const {
@@ -173,6 +206,21 @@ device::Side contiguous(uint64_t address) {
   return side;
 }
 
+/// Of a layout that needs no table.
+device::Side in_place(uint64_t address, const Layout* layout) {
+  device::Side side = contiguous(address);
+  if (layout == nullptr) return side;
+  side.base += static_cast<uint64_t>(layout->start);
+  if (layout->contiguous()) return side;
+  side.block = layout->block;
+  for (unsigned i = 0; i < 3; ++i) {
+    const bool used = i < layout->dimensions;
+    if (i < 2) side.count[i] = used ? layout->dimension[i].count : 1;
+    side.stride[i] = used ? layout->dimension[i].stride : 0;
+  }
+  return side;
+}
+
 Status pieces_of(uint64_t address, const Layout& layout, uint64_t length, std::vector<device::Piece>* out) {
   LayoutCursor cursor(reinterpret_cast<std::byte*>(address), &layout, length);
   for (uint64_t offset = 0; cursor.remaining() > 0;) {
@@ -193,26 +241,25 @@ Status make_side(Executor& executor, uint64_t address, const Layout* layout, uin
                  uint64_t* table, size_t* table_length) {
   *table = 0;
   *table_length = 0;
-  *out = contiguous(address);
-  if (layout == nullptr) return TW_OK;
-  out->base += static_cast<uint64_t>(layout->start);
-  if (layout->contiguous()) return TW_OK;
-  if (layout->pieces.empty() && layout->dimensions <= 3) {
-    out->block = layout->block;
-    for (unsigned i = 0; i < 3; ++i) {
-      const bool used = i < layout->dimensions;
-      if (i < 2) out->count[i] = used ? layout->dimension[i].count : 1;
-      out->stride[i] = used ? layout->dimension[i].stride : 0;
-    }
+  if (layout == nullptr || layout->contiguous() || (layout->pieces.empty() && layout->dimensions <= 3)) {
+    *out = in_place(address, layout);
     return TW_OK;
   }
   std::vector<device::Piece> pieces;
   if (Status s = pieces_of(address, *layout, length, &pieces); is_error(s)) return s;
-  *table_length = pieces.size() * sizeof(device::Piece);
-  if (Status s = executor.own().allocate(*table_length, table); is_error(s)) return s;
-  if (Status s = executor.store(*table, pieces.data(), *table_length); is_error(s)) return s;
-  out->pieces = reinterpret_cast<const device::Piece*>(*table);
-  out->piece_count = pieces.size();
+  const size_t bytes = pieces.size() * sizeof(device::Piece);
+  uint64_t made = 0;
+  if (Status s = executor.own().allocate(bytes, &made); is_error(s)) return s;
+  if (Status s = executor.store(made, pieces.data(), bytes); is_error(s)) {
+    executor.own().free(made, bytes);
+    return s;
+  }
+  device::Side side = contiguous(address + static_cast<uint64_t>(layout->start));
+  side.pieces = reinterpret_cast<const device::Piece*>(made);
+  side.piece_count = pieces.size();
+  *out = side;
+  *table = made;
+  *table_length = bytes;
   return TW_OK;
 }
 

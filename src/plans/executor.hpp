@@ -16,7 +16,8 @@
 
 namespace thalweg::impl {
 
-/// Hands out 64-byte aligned, zeroed pieces of memory at one place.
+/// Hands out 64-byte aligned, zeroed pieces of memory at one place. One that is as long as a block has memory of its own, which is
+/// released with it; what is freed of others serves the next of about that length.
 class Arena {
  public:
   Arena(tw_context& context, const MemoryPlace& place) : context_(context), place_(place) {}
@@ -26,14 +27,18 @@ class Arena {
   void free(uint64_t address, size_t length);
   /// The block of memory that holds `address`, for a key.
   tw_memory* holder(uint64_t address) const;
+  size_t bytes() const;  // of all blocks
 
  private:
-  Status grow(size_t length);
+  size_t block_size() const;
+  Status make_block(size_t length, uint64_t* address);
+  bool release_block(uint64_t address);
+  Status take(size_t length, uint64_t* address);
   tw_context& context_;
   const MemoryPlace place_;
   mutable std::mutex mutex_;
   std::vector<tw_memory*> blocks_;
-  uint64_t next_ = 0, end_ = 0;           // of the newest block
+  uint64_t next_ = 0, end_ = 0;           // of the newest block of short pieces
   std::multimap<size_t, uint64_t> free_;  // by length
 };
 
@@ -106,7 +111,7 @@ class Executor {
 };
 
 /// Packed bytes of a local buffer: contiguous and strided layouts as they are; of a list, and of more than three counts, the
-/// pieces are stored into the executor's memory (*table, 0: none; *table_length bytes).
+/// pieces are stored into the executor's memory (*table, 0: none; *table_length bytes). An error leaves *out as it is, and no table.
 Status make_side(Executor& executor, uint64_t address, const Layout* layout, uint64_t length, device::Side* out,
                  uint64_t* table, size_t* table_length);
 

@@ -77,6 +77,8 @@ struct tw_plan final {
   /// The signal of a wait, which has the same word.
   void set_waited(uint32_t step, tw_signal* signal) { list_[step].waited = signal; }
   /// Buffers that peers have been asked to give back, and have not.
+  /// It is released next, and not prepared again.
+  void end_for_good() { channels_.end_for_good(); }
   const thalweg::impl::Proxy::Offered& owed() const { return channels_.owed(); }
   /// The queue ends.
   void forget(const tw_queue& queue) { runs_.forget(queue); }

@@ -187,6 +187,14 @@ void PlanChannels::leave(bool prepared) {
   uses_.clear();
 }
 
+void PlanChannels::end_for_good() {
+  if (kept_) return;
+  const std::lock_guard lock(proxy_.mutex());
+  for (const ChannelUse& use : uses_) {
+    if (use.channel->name.group != 0) use.channel->end_for_good();
+  }
+}
+
 void PlanChannels::fail_ends(Status status, const std::string& why) {
   const std::lock_guard lock(proxy_.mutex());
   for (const ChannelUse& use : uses_) use.channel->fail_end(use.epoch, status, why);

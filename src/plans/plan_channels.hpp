@@ -36,6 +36,8 @@ class PlanChannels {
   /// Until the sender knows a buffer that was offered after that.
   Status await_recv_buffer(size_t index, const Deadline& deadline);
   void leave(bool prepared);
+  /// The plan is destroyed next: no other one has its group's numbers. Those of a queue's operations are used again.
+  void end_for_good();
   /// Ends the epochs that the plan was built on, where they are alive.
   void fail_ends(Status status, const std::string& why);
   /// Do runs of this owner (Channel::owner) have all of them?

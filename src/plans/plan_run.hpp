@@ -66,6 +66,8 @@ class PlanRuns final : public ChannelUser {
   void forget_owner_words();
   Status runs_over() const override;
   bool stays() const override { return kept_; }
+  uint64_t runs_begun() const override { return versions_.runs()->load(); }
+  bool past(uint64_t runs) const override;
 
   const Moved& moved() const { return moved_; }        // by runs that the host started
   bool waited_ahead() const { return waited_ahead_; }  // the last run
@@ -80,7 +82,9 @@ class PlanRuns final : public ChannelUser {
   Status order(Queue& on, const tw_queue* of);
   Status note(Queue& on, const tw_queue* of);
   Status give_up(Queue& on, Status status, bool begun, const char* why);
-  Status part_over(const OwnerWords& words) const;
+  Status part_counted(const OwnerWords& part, uint64_t runs) const;
+  Status part_over(const OwnerWords& part) const;
+  Status load_words(uint64_t* to, uint64_t from, size_t count) const;
   Status mark(Queue& on);
   void note_moves();                 // what each run moves by itself
   void count_run();                  // in moved_

@@ -35,7 +35,13 @@ std::vector<std::byte> address_of(tw_context& context) {
   return is_error(Proxy::of(context, &proxy)) ? std::vector<std::byte>() : proxy->address();
 }
 
-[[maybe_unused]] const bool kAnswers = (set_proxy_address(address_of), true);
+/// A context without a proxy has none of them.
+void end_token_of(tw_context& context, uint64_t token) {
+  const std::lock_guard lock(context.plans_mutex);
+  if (context.plans != nullptr) static_cast<Proxy*>(context.plans.get())->end_token(token);
+}
+
+[[maybe_unused]] const bool kAnswers = (set_proxy_address(address_of), set_token_ended(end_token_of), true);
 
 }  // namespace
 
@@ -200,11 +206,44 @@ bool Proxy::in_use(const std::shared_ptr<ProxyPeer>& lost) {
   return std::any_of(inbox_.begin(), inbox_.end(), [&lost](const Arrival& one) { return one.endpoint == lost->endpoint; });
 }
 
-/// Channels of lost peers go when no plan uses them and none of their buffers is out; then the endpoint. peers_ has what is left of the
-/// peer, so that the endpoints that led to it are known to be lost.
+void Proxy::end_token(uint64_t token) {
+  const std::lock_guard lock(inbox_mutex_);
+  ended_tokens_.push_back(token);
+}
+
+/// Channels of endpoints that have ended.
+void Proxy::forget_ended() {
+  std::vector<uint64_t> ended;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    ended = std::exchange(ended_tokens_, {});
+  }
+  for (const uint64_t token : ended) {
+    for (const auto& [id, peer] : peers_) peer->tokens.erase(token);
+    for (const auto& [key, channel] : channels_) {
+      if ((channel->sender ? channel->name.sender : channel->name.receiver) == token) channel->end_for_good();
+    }
+    std::erase_if(early_, [token](const auto& kept) {
+      const auto& [peer, name, from_sender] = kept.first;
+      const bool its = (from_sender ? name.receiver : name.sender) == token;
+      if (its) --peer->early;
+      return its;
+    });
+  }
+}
+
+/// Channels that nobody names any more go when both ends are over, and those of lost peers when no plan uses them and none of their
+/// buffers is out; then the peer's endpoint. peers_ has what is left of the peer as long as there are endpoints that led to it, so that
+/// these are known to be lost.
 void Proxy::forget_lost() {
+  std::erase_if(channels_, [this](const auto& one) {
+    Channel& channel = *one.second;
+    if (!channel.gone() && !(is_error(channel.peer.lost) && channel.idle())) return false;
+    last_epoch_ = std::max(last_epoch_, channel.epoch());
+    return true;
+  });
+  std::erase_if(peers_, [](const auto& one) { return one.second->endpoint == nullptr && one.second->tokens.empty(); });
   if (lost_.empty()) return;
-  std::erase_if(channels_, [](const auto& one) { return is_error(one.second->peer.lost) && one.second->idle(); });
   std::erase_if(lost_, [this](const std::shared_ptr<ProxyPeer>& peer) {
     if (in_use(peer)) return false;
     (void)tw_endpoint_close(std::exchange(peer->endpoint, nullptr), TW_CLOSE_FORCE, nullptr);
@@ -305,7 +344,9 @@ size_t Proxy::held() {
 
 size_t Proxy::kept() {
   const std::lock_guard lock(mutex_);
-  return channels_.size() + lost_.size();
+  size_t all = channels_.size() + lost_.size();
+  for (const auto& [id, peer] : peers_) all += peer->tokens.size() + (is_error(peer->lost) ? 1 : 0);
+  return all;
 }
 
 /// In each peer's order.
@@ -335,12 +376,17 @@ void Proxy::take_early(ProxyPeer& peer, ControlMessage&& message) {
   if (message.type == Control::open) {
     if (kept == early_.end() && peer.early >= kEarlyMax) return refuse_early(peer, message);
     if (kept == early_.end()) ++peer.early;
-    message.text.clear();  // an `open` has neither
-    message.layout.clear();
     early_[key] = std::move(message);
   } else if (kept != early_.end() && (message.type == Control::refused || message.type == Control::failed)) {
     early_.erase(kept);
     --peer.early;
+  } else if (message.type == Control::drop && !message.from_sender) {  // of an end that is gone: nothing of it stores there
+    ControlMessage answer;
+    answer.type = Control::dropped;
+    answer.name = message.name;
+    answer.from_sender = true;
+    answer.index = message.index;
+    send(peer, answer);
   }
 }
 
@@ -468,6 +514,7 @@ unsigned Proxy::look_around() {
   }
   events += look_at_peers();  // first: a peer's loss looks like a release of its memory
   for (const auto& [key, channel] : channels_) events += channel->advance();
+  forget_ended();
   forget_lost();
   answering_ = false;
   return events + look_at_steps();

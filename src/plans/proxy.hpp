@@ -34,7 +34,7 @@ struct Proxied;
 struct ProxyPeer : std::enable_shared_from_this<ProxyPeer> {
   tw_endpoint* endpoint = nullptr;  // null: it was lost, and is closed, as nobody used it any more
   Status lost = TW_OK;
-  std::set<uint64_t> tokens;        // of the users' endpoints that led to it
+  std::set<uint64_t> tokens;        // of the users' endpoints that lead to it
   size_t early = 0;                 // channels that it opened and that are not named here yet
   bool malformed = false;           // it sent a message that cannot be parsed, and that was logged
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
@@ -79,8 +79,12 @@ class Proxy final : public Extension {
   void abandon(const Offered& offered);
   /// Bytes of peers' messages that have come, or are being fetched, and are not taken yet.
   size_t held();
-  /// Channels, and lost peers whose endpoints are not closed.
+  /// Channels, lost peers, and users' endpoints that lead to any.
   size_t kept();
+  /// The user's endpoint has ended: nobody names its channels any more. Any thread, no lock of the proxy's is taken but the inbox's.
+  void end_token(uint64_t token);
+  /// No channel that was here had a newer epoch: one that is named again begins behind it.
+  uint32_t last_epoch() const { return last_epoch_; }
   std::chrono::milliseconds patience{5000};
   /// Waits a moment for a change; progress() is called without the lock, for what the peer's side of an import or a handshake needs.
   /// The error of interrupted(), which is asked without the lock, too: an interpreter may run anything then.
@@ -116,6 +120,7 @@ class Proxy final : public Extension {
   bool keeps_away(uint64_t* drives);
   unsigned look_at_peers();
   void forget_lost();
+  void forget_ended();
   bool in_use(const std::shared_ptr<ProxyPeer>& lost);
   unsigned look_at_steps();
   /// A message. The worker keeps it, so that its peer has no more of them under way than it was granted (protocols/flow.hpp), until it
@@ -147,11 +152,13 @@ class Proxy final : public Extension {
   std::map<std::pair<ChannelName, bool>, std::unique_ptr<Channel>> channels_;
   /// What peers opened, of channels that are not named here yet.
   std::map<std::tuple<ProxyPeer*, ChannelName, bool>, ControlMessage> early_;
+  uint32_t last_epoch_ = 0;
   bool answering_ = false;  // the proxy's thread handles peers' messages
   std::vector<Proxied*> steps_;
 
   std::mutex inbox_mutex_;
   Arrivals inbox_;
+  std::vector<uint64_t> ended_tokens_;
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> hurried_{0};  // monotonic ns
   std::atomic<uint64_t> drives_{0};

@@ -188,6 +188,25 @@ TEST_P(Kept, AWaitIsForTheSignalThatIsThere) {
   EXPECT_EQ(tw_signal_destroy(second), TW_OK) << tw_last_error();
 }
 
+/// Pieces of about a length share memory, and long ones have their own, which goes with them.
+TEST_P(Kept, WhatIsGivenBackIsTakenAgain) {
+  impl::Proxy* proxy = nullptr;
+  ASSERT_EQ(impl::Proxy::of(*a.context, &proxy), TW_OK) << tw_last_error();
+  impl::Executor* by = nullptr;
+  ASSERT_EQ(proxy->executor_at(GetParam().place, &by), TW_OK) << tw_last_error();
+  impl::Arena& arena = by->shared();
+  for (const size_t first : {size_t{70'000}, size_t{5} << 20}) {
+    const size_t before = arena.bytes();
+    for (size_t turn = 0; turn < 50; ++turn) {
+      uint64_t address = 0;
+      ASSERT_EQ(arena.allocate(first + 64 * turn, &address), TW_OK) << tw_last_error();
+      ASSERT_NE(arena.holder(address), nullptr);
+      arena.free(address, first + 64 * turn);
+    }
+    EXPECT_LE(arena.bytes(), before + (size_t{2} << 20)) << first;
+  }
+}
+
 /// Prepare takes no longer than it is given, where a peer does not map what it exported.
 TEST_P(Kept, PrepareKeepsItsLimit) {
   Target target;
