@@ -85,7 +85,6 @@ nb::list group_exchange(Group& self, nb::bytes mine) {
   const size_t length = mine.size(), size = tw_group_size(self.get());
   std::string values(size * length, '\0');
   call(self, [&](tw_group* group) { return tw_group_exchange(group, mine.c_str(), length, values.data()); });
-  self.worker->raise_kept();
   nb::list all;
   for (size_t i = 0; i < size; ++i) all.append(nb::bytes(values.data() + i * length, length));
   return all;

@@ -39,7 +39,8 @@ std::string name_of_type(nb::handle array, nb::handle dtype) {
 }
 
 ReduceArguments::ReduceArguments(nb::handle destination, nb::handle given, const std::string& operation, nb::handle dtype) {
-  type = number_of(kTypes, name_of_type(destination, dtype), "type");
+  const std::string named = name_of_type(destination, dtype);
+  type = number_of(kTypes, named, "type");
   op = number_of(kOperations, operation, "operation");
   views.push_back(contiguous_view(destination, BufferView::Use::destination));
   const size_t length = views.front()->length();
@@ -53,6 +54,8 @@ ReduceArguments::ReduceArguments(nb::handle destination, nb::handle given, const
       remotes.push_back(std::move(remote));
       continue;
     }
+    if (dtype.is_none() && nb::hasattr(source, "dtype") && name_of_type(source, dtype) != named)
+      raise(TW_ERR_INVALID, "a source and the destination have different types: give dtype= where that is meant");
     auto view = contiguous_view(source, BufferView::Use::source);
     if (view->length() != length) raise(TW_ERR_INVALID, "sources have the destination's number of bytes");
     sources.push_back({view->data(), nullptr, 0});

@@ -219,3 +219,33 @@ def test_what_handlers_raise_in_calls_of_the_group_comes_out_of_them(tmp_path):
     """,
     )
     assert lines(done) == ["[0] 0 [b'raises', b'busy'] [(b'raises',)]", "[1] 1 [b'handled'] []"]
+
+
+def test_an_exchange_returns_its_values_also_if_a_handler_raised_meanwhile(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        worker, got = world.worker, []
+        other = world.endpoint(1 - world.rank)
+
+        def broken(message):
+            message.endpoint.iam_send(2, b"handled")
+            raise LookupError(message.header)
+
+        worker.am_register(1, broken)
+        worker.am_register(2, lambda message: got.append(message.header))
+        if world.rank == 1:
+            other.am_send(1, b"raises")
+            while not got:
+                worker.wait(1)
+        values, raised = world.exchange(b"%d" % world.rank), []
+        try:
+            worker.progress()
+        except LookupError as error:
+            raised.append(error.args)
+        print(world.rank, values, raised)
+        world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] 0 [b'0', b'1'] [(b'raises',)]", "[1] 1 [b'0', b'1'] []"]

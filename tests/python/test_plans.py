@@ -475,6 +475,8 @@ def test_reductions(context, dtype, op):
         assert (to == expected).all() and (again == expected).all()
         with pytest.raises(tw.InvalidError, match="number of bytes"):
             tw.reduce_on(queue, again, [sources[0][1:]], op)
+        with pytest.raises(tw.InvalidError, match="different types"):
+            tw.reduce_on(queue, again, [sources[0], sources[1].view(f"V{to.itemsize}")], op)
         with pytest.raises(tw.InvalidError, match="no operation 'mean'"):
             tw.reduce_on(queue, again, sources, "mean")
         tw.copy_on(queue, again, sources[1])
