@@ -533,8 +533,12 @@ class [[nodiscard]] Endpoint {
       return tw_endpoint_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
     });
   }
-  /// Flushes, notifies the peer, ends the handle.
-  [[nodiscard]] tw_status close() noexcept { return tw_endpoint_close(handle_.release(), TW_CLOSE_GRACEFUL, nullptr); }
+  /// Flushes, notifies the peer, ends the handle; TW_ERR_BUSY, in a handler that would have to wait: it is kept.
+  [[nodiscard]] tw_status close() noexcept {
+    const tw_status status = tw_endpoint_close(get(), TW_CLOSE_GRACEFUL, nullptr);
+    if (status != TW_ERR_BUSY) static_cast<void>(handle_.release());
+    return status;
+  }
 
   // --- messages
   [[nodiscard]] tw_status send(ConstBytes from, uint64_t tag, Request& request,

@@ -49,7 +49,11 @@ void close_all(Closers& closers) {
       closers.waiting.pop_front();
     }
     // Not under the lock that fork() takes. A child that is forked between the two keeps what is nobody's of this process.
-    if (const int fd = next.release(); fd >= 0) close(fd);
+    if (const int fd = next.release(); fd >= 0) {
+      constexpr linger kAtOnce{1, 0};  // where it is a socket: its sender may have asked for hours
+      (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &kAtOnce, sizeof kAtOnce);
+      close(fd);
+    }
   }
 }
 
@@ -58,26 +62,30 @@ bool option(int fd, int name, int* value) {
   return getsockopt(fd, SOL_SOCKET, name, value, &length) == 0;
 }
 
-/// A unix socket's queue may hold further descriptors, which its last close drops: it is emptied, and takes no more.
-bool is_quiet_stream(int fd) {
+void drop_queue(int socket, bool nested);
+
+/// A unix socket's queue may hold further descriptors, which its last close drops: it is emptied, and takes no more. Not those that lie in
+/// it (nested): they may lie in each other without end.
+bool is_quiet_stream(int fd, bool nested) {
   int domain = 0, type = 0, listens = 1;
   if (!option(fd, SO_DOMAIN, &domain) || domain != AF_UNIX) return false;
   if (!option(fd, SO_TYPE, &type) || type != SOCK_STREAM || !option(fd, SO_ACCEPTCONN, &listens) || listens != 0) return false;
-  drop_passed(fd);
+  if (nested) return false;
+  drop_queue(fd, true);
   return true;
 }
 
 /// By what asks no file system's server.
-bool close_may_block(int fd) {
+bool close_may_block(int fd, bool nested) {
   int domain = 0;
-  if (option(fd, SO_DOMAIN, &domain)) return !is_quiet_stream(fd);
+  if (option(fd, SO_DOMAIN, &domain)) return !is_quiet_stream(fd, nested);
   if (fcntl(fd, F_GET_SEALS) >= 0) return false;
   struct statx about {};
   if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0) return true;
   return S_ISREG(about.stx_mode) || S_ISBLK(about.stx_mode);
 }
 
-void sort_out(msghdr& header, Passed& passed) {
+void sort_out(msghdr& header, Passed& passed, bool nested) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -85,7 +93,7 @@ void sort_out(msghdr& header, Passed& passed) {
       int number;
       std::memcpy(&number, CMSG_DATA(c) + i * sizeof number, sizeof number);
       UniqueFd fd(number);
-      if (!close_may_block(number)) {
+      if (!close_may_block(number, nested)) {
         passed.fds.push_back(std::move(fd));
         continue;
       }
@@ -96,9 +104,7 @@ void sort_out(msghdr& header, Passed& passed) {
   passed.cut |= (header.msg_flags & MSG_CTRUNC) != 0;
 }
 
-}  // namespace
-
-ssize_t receive_passed(int socket, const iovec* places, size_t count, Passed* passed) {
+ssize_t receive(int socket, const iovec* places, size_t count, Passed* passed, bool nested) {
   Space space;
   msghdr header{};
   header.msg_iov = const_cast<iovec*>(places);
@@ -111,8 +117,22 @@ ssize_t receive_passed(int socket, const iovec* places, size_t count, Passed* pa
   if (got < 0 || (header.msg_controllen == 0 && (header.msg_flags & MSG_CTRUNC) == 0)) [[likely]]
     return got;
   Passed unwanted;
-  sort_out(header, passed != nullptr ? *passed : unwanted);
+  sort_out(header, passed != nullptr ? *passed : unwanted, nested);
   return got;
+}
+
+void drop_queue(int socket, bool nested) {
+  shutdown(socket, SHUT_RD);  // what is read below has an end
+  char bytes[4096];
+  const iovec place{bytes, sizeof bytes};
+  while (receive(socket, &place, 1, nullptr, nested) > 0) {
+  }
+}
+
+}  // namespace
+
+ssize_t receive_passed(int socket, const iovec* places, size_t count, Passed* passed) {
+  return receive(socket, places, count, passed, false);
 }
 
 void close_elsewhere(UniqueFd fd) {
@@ -134,12 +154,6 @@ void refuse_descriptors(int socket, bool refuse) {
   (void)setsockopt(socket, SOL_SOCKET, kPassRights, &take, sizeof take);  // refused by kernels that do not know it
 }
 
-void drop_passed(int socket) {
-  shutdown(socket, SHUT_RD);  // what is read below has an end
-  char bytes[4096];
-  const iovec place{bytes, sizeof bytes};
-  while (receive_passed(socket, &place, 1, nullptr) > 0) {
-  }
-}
+void drop_passed(int socket) { drop_queue(socket, false); }
 
 }  // namespace thalweg::impl

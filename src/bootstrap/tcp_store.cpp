@@ -169,7 +169,7 @@ Status TcpStore::connect(const Deadline& deadline, Connection* out) {
     for (size_t i = 0; i < candidates.size(); ++i) {
       // One that does not answer must not take the time of those behind it.
       const uint64_t others = candidates.size() - i, left = deadline.left_ns();
-      const Deadline own(others == 1 ? left : std::min(left / others, kMostOfOne));
+      const Deadline own(candidates.size() == 1 ? left : std::min(left / others, kMostOfOne));
       status = connect_once(candidates[i], own, out);
       if (status == TW_OK || status == TW_ERR_AUTHENTICATION || status == TW_ERR_VERSION) return status;
     }
@@ -180,7 +180,7 @@ Status TcpStore::connect(const Deadline& deadline, Connection* out) {
                   "and the firewall",
                   server_address_.text().c_str(), why.empty() ? status_name(status) : why.c_str());
     }
-    if (!worth_retrying(status)) return status;
+    if (!worth_retrying(status) && status != TW_ERR_TIMED_OUT) return status;  // a time-out: of the last candidate's share
     const int left = deadline.left_ms();
     poll(nullptr, 0, left < 0 || left > kRetryMs ? kRetryMs : left);
     if (const Status asked = interrupted(); is_error(asked)) return asked;

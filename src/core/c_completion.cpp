@@ -200,7 +200,7 @@ tw_status tw_counter_wait(tw_counter* counter, uint64_t total, uint64_t timeout_
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   const Status status = worker->wait_until([&] { return ended() >= total; }, timeout_ns);
-  if (!is_error(status)) return TW_OK;
+  if (!is_error(status) || status == TW_ERR_BUSY) return status;
   return fail(status, "%llu of %llu operations have ended; the others go on", static_cast<unsigned long long>(ended()),
               static_cast<unsigned long long>(total));
 }

@@ -219,7 +219,7 @@ tw_status tw_endpoint_close(tw_endpoint* endpoint, uint32_t mode, tw_request* re
     status = check(endpoint);  // again: its on_lost may have closed it
     if (is_error(status)) return;
     const bool waits = request == nullptr && mode == TW_CLOSE_GRACEFUL && endpoint->references <= 1;
-    if (waits && endpoint->peer->state >= TW_OK && worker.engine->in_handler()) {
+    if (waits && worker.engine->in_handler() && !ends_at_once(*worker.engine, *endpoint->peer)) {
       status = tw_worker::refuse_wait();
     } else {
       status = worker.close(*endpoint, mode == TW_CLOSE_GRACEFUL, request != nullptr ? request : &own);

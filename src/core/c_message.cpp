@@ -140,8 +140,11 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
 
 /// tw_send_blocking in a handler of active messages: what is on its way at once.
 [[gnu::noinline]] Status send_in_handler(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag) {
+  const Peer& peer = *endpoint.peer;
+  if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
+  if (is_error(peer.state)) return fail(peer.state, "%s", peer.why.c_str());
   BufferInfo near;
-  const bool plain = buffer != nullptr && length < kAsked && !on_device(buffer, &near);
+  const bool plain = length < kAsked && !on_device(buffer, &near);
   if (!plain || endpoint.worker->engine->try_send(*endpoint.peer, buffer, length, tag, 0) != TW_OK) {
     return tw_worker::refuse_wait();
   }

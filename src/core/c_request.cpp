@@ -19,13 +19,22 @@ Status find_worker(tw_request request, tw_worker** worker) {
 
 }  // namespace thalweg::impl
 
+namespace {
+
+/// Of an operation that has failed. Of a request that is none, and in a forked child, the text is there already.
+void tell_why(tw_request request, Status status) {
+  if (status != TW_ERR_HANDLE && status != TW_ERR_FORKED) set_last_error(Engine::message(request));
+}
+
+}  // namespace
+
 extern "C" {
 
 tw_status tw_request_test(tw_request request) {
   if (request == TW_REQUEST_NONE) return TW_OK;
   const Status status = Engine::test(request);
   if (is_error(status)) [[unlikely]]
-    set_last_error(Engine::message(request));
+    tell_why(request, status);
   return status;
 }
 
@@ -55,7 +64,7 @@ tw_status tw_request_wait(tw_request request, uint64_t timeout_ns) {
   status = worker->wait_until([&] { return (result = Engine::test(request)) != TW_IN_PROGRESS; }, timeout_ns);
   if (status == TW_ERR_BUSY) return status;
   if (is_error(status)) return fail(status, "the operation goes on; test or wait again, or cancel it");
-  if (is_error(result)) set_last_error(Engine::message(request));
+  if (is_error(result)) tell_why(request, result);
   return result;
 }
 

@@ -34,6 +34,13 @@ bool thalweg::impl::drained(const Peer& peer) {
   return peer.link == nullptr || peer.link->port->queued(*peer.link) == 0;
 }
 
+bool thalweg::impl::ends_at_once(const Engine& engine, const Peer& peer) {
+  if (is_error(peer.state)) return true;
+  if (!drained(peer)) return false;
+  if (peer.state == TW_IN_PROGRESS) return true;
+  return engine.idle(peer) && (peer.link == nullptr || peer.link->port->undelivered(*peer.link) == 0);
+}
+
 tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   tw_endpoint* endpoint;
   if (spare_.size() > kSparesKept) {

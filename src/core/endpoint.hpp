@@ -63,4 +63,6 @@ inline constexpr char kPlainLink[] =
     "tw_connect to it, or THALWEG_TLS=1";
 /// Does nothing but receives still run for this peer?
 bool drained(const Peer& peer);
+/// Is there nothing that a graceful close has to wait for?
+bool ends_at_once(const Engine& engine, const Peer& peer);
 }  // namespace thalweg::impl

@@ -201,6 +201,7 @@ Status exchange(ExchangeCall& call, const void* mine, size_t length, void* value
 Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values, ExchangeEnd& end) {
   if (length > kMostValues / call.group.size)
     return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, call.group.size);
+  if (call.group.worker.engine->in_handler()) return tw_worker::refuse_wait();
   const Occupied here(call.group);
   return Exchange(call, length, end).run(mine, values);
 }

@@ -95,6 +95,7 @@ Status Shrink::hear(uint32_t from, uint64_t round) {
     return TW_OK;
   }
   if (ended == TW_ERR_CANCELED) return ended;
+  if (waited == TW_ERR_BUSY) return waited;
   if (!is_error(ended) && came == TW_IN_PROGRESS)
     return fail(waited, "rank %u does not shrink the group: all ranks that are left call it", from);
   silent_[from] = 1;

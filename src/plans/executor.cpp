@@ -53,15 +53,15 @@ Status Arena::make_block(size_t length, uint64_t* address) {
   return TW_OK;
 }
 
-/// Of a piece that fills it. What a peer, or a device, has still goes when they have let it go. False: there is none.
-bool Arena::release_block(uint64_t address) {
+/// Of a piece that fills it, out of the arena. Null: there is none.
+tw_memory* Arena::take_block(uint64_t address) {
   const auto block = std::find_if(blocks_.begin(), blocks_.end(), [address](const tw_memory* one) {
     return reinterpret_cast<uint64_t>(one->address) == address;
   });
-  if (block == blocks_.end()) return false;
-  context_.registry->release_or_leave(*block);
+  if (block == blocks_.end()) return nullptr;
+  tw_memory* const taken = *block;
   blocks_.erase(block);
-  return true;
+  return taken;
 }
 
 Status Arena::take(size_t length, uint64_t* address) {
@@ -91,12 +91,18 @@ Status Arena::allocate(size_t wanted, uint64_t* address) {
   return context_.copier.copy(*address, reinterpret_cast<uint64_t>(zeros.data()), length);
 }
 
+/// Memory of a device, or pinned, is kept for the next: its driver would wait for what runs there, and another rank's plan may be what
+/// that waits for.
 void Arena::free(uint64_t address, size_t length) {
   if (address == 0) return;
   const size_t taken = rounded(length);
-  const std::lock_guard lock(mutex_);
-  if (taken >= block_size() && release_block(address)) return;
-  free_.emplace(taken, address);
+  tw_memory* block = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (taken >= block_size() && place_.kind == MemoryKind::host) block = take_block(address);
+    if (block == nullptr) free_.emplace(taken, address);
+  }
+  if (block != nullptr) context_.registry->release_or_leave(block);
 }
 
 size_t Arena::bytes() const {

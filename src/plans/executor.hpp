@@ -32,7 +32,7 @@ class Arena {
  private:
   size_t block_size() const;
   Status make_block(size_t length, uint64_t* address);
-  bool release_block(uint64_t address);
+  tw_memory* take_block(uint64_t address);
   Status take(size_t length, uint64_t* address);
   tw_context& context_;
   const MemoryPlace place_;

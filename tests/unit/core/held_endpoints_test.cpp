@@ -195,4 +195,33 @@ TEST_F(Held, AHandlerCannotWaitAndIsToldSo) {
   EXPECT_EQ(std::memcmp(all.got, &value, sizeof value), 0);
 }
 
+struct Ended {
+  thalweg::Endpoint idle;
+  tw_endpoint* self;
+  tw_status closed = TW_ERR_INVALID, sent = TW_ERR_INVALID;
+};
+
+/// What needs no wait is as elsewhere.
+TEST_F(Held, AHandlerMayCloseWhatIsIdleAndSendWhatGoesAtOnce) {
+  const thalweg::Endpoint self = a.connect(a.address());
+  self.wait();
+  Ended ended{a.connect(b.address()), self.get()};
+  ASSERT_TRUE(connected(ended.idle));
+  a.am_register(
+      3,
+      [](void* arg, const tw_am_message*) {
+        auto& all = *static_cast<Ended*>(arg);
+        all.sent = tw_send_blocking(all.self, nullptr, 0, 9);
+        EXPECT_EQ(tw_send_blocking(all.self, nullptr, 1, 9), TW_ERR_INVALID);
+        all.closed = all.idle.close();
+        return tw_status{TW_OK};
+      },
+      &ended);
+  thalweg::Request sent;
+  ASSERT_GE(self.am_send(3, {}, {}, sent), TW_OK);
+  ASSERT_TRUE(reach([&] { return ended.closed != TW_ERR_INVALID; }));
+  EXPECT_EQ(ended.sent, TW_OK);
+  EXPECT_EQ(ended.closed, TW_OK) << tw_last_error();
+}
+
 }  // namespace

@@ -2,6 +2,7 @@
 // Set-up messages: sizes, descriptors, exact reads, and peers that break the rules.
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -223,6 +224,23 @@ TEST(SetupChannel, DescriptorsWithEveryByteDoNotPileUp) {
 
 constexpr int kLingers = 10;  // seconds
 
+/// Beside a byte; the other side then has the last one.
+void pass(int socket, UniqueFd given) {
+  char byte = 0x31;
+  iovec piece{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = space;
+  header.msg_controllen = sizeof space;
+  cmsghdr* const first = CMSG_FIRSTHDR(&header);
+  *first = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+  const int fd = given.get();
+  std::memcpy(CMSG_DATA(first), &fd, sizeof fd);
+  EXPECT_EQ(sendmsg(socket, &header, 0), 1);
+}
+
 /// A TCP socket whose last close waits: full, and its peer never reads.
 struct Lingering {
   SocketPair tcp{true};
@@ -234,22 +252,7 @@ struct Lingering {
     EXPECT_EQ(setsockopt(tcp.a.get(), SOL_SOCKET, SO_LINGER, &waits, sizeof waits), 0);
   }
   /// Beside a byte; the other side then has the last one.
-  void pass(int socket) {
-    char byte = 0x31;
-    iovec piece{&byte, 1};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-    msghdr header{};
-    header.msg_iov = &piece;
-    header.msg_iovlen = 1;
-    header.msg_control = space;
-    header.msg_controllen = sizeof space;
-    cmsghdr* const first = CMSG_FIRSTHDR(&header);
-    *first = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-    const int fd = tcp.a.get();
-    std::memcpy(CMSG_DATA(first), &fd, sizeof fd);
-    EXPECT_EQ(sendmsg(socket, &header, 0), 1);
-    tcp.a.reset();
-  }
+  void pass(int socket) { impl::pass(socket, std::move(tcp.a)); }
 };
 
 TEST(PassedDescriptors, OneThatLingersEndsTheChannelAtOnce) {
@@ -307,6 +310,47 @@ TEST(PassedDescriptors, OneInTheQueueOfAnotherDoesNotHoldItUp) {
     EXPECT_EQ(message.fds.size(), 1u);
   }
   EXPECT_LT(monotonic_ns() - begin, 2 * kSecond);
+}
+
+/// However deep they lie in each other: a thread's stack bears it.
+TEST(PassedDescriptors, OnesInTheQueuesOfOthersCostNoStack) {
+  constexpr int kDeep = 300;
+  SocketPair outer;
+  UniqueFd inside;
+  for (int i = 0; i < kDeep; ++i) {
+    SocketPair around;
+    if (i != 0) pass(around.a.get(), std::move(inside));
+    inside = std::move(around.b);
+  }
+  pass(outer.a.get(), std::move(inside));
+  const auto read_one = [](void* socket) -> void* {
+    char byte = 0;
+    EXPECT_EQ(stream_read(*static_cast<int*>(socket), nullptr, &byte, 1).state, IoState::moved);
+    return nullptr;
+  };
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256u << 10), 0);
+  pthread_t thread{};
+  int socket = outer.b.get();
+  ASSERT_EQ(pthread_create(&thread, &attributes, read_one, &socket), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+/// More than there are threads that close.
+TEST(PassedDescriptors, ManyThatLingerAreClosedSoon) {
+  SocketPair pair;
+  const size_t before = open_descriptors();
+  for (int i = 0; i < 20; ++i) {
+    Lingering slow;
+    slow.pass(pair.a.get());
+    char byte = 0;
+    ASSERT_EQ(stream_read(pair.b.get(), nullptr, &byte, 1).state, IoState::moved);
+  }
+  const uint64_t end = monotonic_ns() + 3 * kSecond;
+  while (open_descriptors() > before && monotonic_ns() < end) usleep(10'000);
+  EXPECT_LE(open_descriptors(), before);
 }
 
 TEST(PassedDescriptors, RefusedOnesAreNotEvenSentWhereTheKernelKnowsHow) {
