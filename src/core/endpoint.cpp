@@ -2,7 +2,6 @@
 // Making, connecting and closing endpoints: the worker's side.
 #include "core/endpoint.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -56,8 +55,8 @@ tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   endpoint->peer->endpoint = endpoint;
   endpoint->references = 1;
   endpoint->user = nullptr;  // who held its place's last one may have set it since that ended
-  endpoint->told_of_loss.clear();
-  if (options.on_lost != nullptr) endpoint->told_of_loss.emplace_back(options.on_lost, options.arg);
+  endpoint->on_lost = options.on_lost;
+  endpoint->on_lost_arg = options.arg;
   if (options.private_length != 0) {
     const auto* bytes = static_cast<const std::byte*>(options.private_data);
     endpoint->data.assign(bytes, bytes + options.private_length);
@@ -154,9 +153,10 @@ Status tw_worker::share(tw_endpoint& endpoint, const tw_endpoint_options& option
     endpoint.tls |= tls;
     if (!wanted.empty()) endpoint.forced = wanted;
   }
-  const std::pair told(options.on_lost, options.arg);
-  auto& all = endpoint.told_of_loss;
-  if (told.first != nullptr && std::find(all.begin(), all.end(), told) == all.end()) all.push_back(told);
+  if (endpoint.on_lost == nullptr) {
+    endpoint.on_lost = options.on_lost;
+    endpoint.on_lost_arg = options.arg;
+  }
   ++endpoint.references;
   *out = &endpoint;
   return TW_OK;
@@ -289,7 +289,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   end_token(endpoint);
   endpoint.data.clear();
   endpoint.user = nullptr;
-  endpoint.told_of_loss.clear();
+  endpoint.on_lost = nullptr;
   endpoint.addressed = endpoint.graceful = endpoint.flushing = false;
   endpoint.address = {};
   endpoint.peer.reset();
@@ -350,11 +350,8 @@ std::function<void()> tw_worker::next_callback() {
     lost_.pop_front();
     telling_ = {endpoint, std::this_thread::get_id()};
     if (endpoint->references == 0) keep_dead(*endpoint);
-    return [endpoint, why, all = endpoint->told_of_loss] {
-      for (const auto& [on_lost, arg] : all) {
-        if (endpoint->magic == tw_endpoint::kAlive) on_lost(arg, endpoint, why);  // else the one before has closed it
-      }
-    };
+    if (endpoint->on_lost == nullptr) return [] {};
+    return [endpoint, why, on_lost = endpoint->on_lost, arg = endpoint->on_lost_arg] { on_lost(arg, endpoint, why); };
   }
   if (!requested_.empty()) {
     tw_listener* const listener = requested_.front().first;

@@ -10,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "core/address.hpp"
@@ -35,8 +34,8 @@ struct tw_endpoint {
   uint64_t token_here = 0, token_there = 0;  // of hello.hpp: sent here, and by the peer; 0: not yet
   std::vector<std::byte> hello;              // the peer's proxy
   void* user = nullptr;
-  using OnLost = void (*)(void* arg, tw_endpoint* endpoint, tw_status why);
-  std::vector<std::pair<OnLost, void*>> told_of_loss;  // on_lost and arg of its holders, each once
+  void (*on_lost)(void* arg, tw_endpoint* endpoint, tw_status why) = nullptr;  // of the first holder that has one
+  void* on_lost_arg = nullptr;
 
   // what a new attempt needs
   thalweg::impl::WorkerAddress address;
