@@ -89,10 +89,10 @@ std::shared_ptr<const ExchangeStep> step_of(const CountedCall& call, const std::
 Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, const tw_collective_options& options) {
   if (Status s = check_counted(call, group.size); is_error(s)) return s;
   if (Status s = check_options(options); is_error(s)) return s;
-  const Occupied here(group);
   Collectives* all = nullptr;
   if (Status s = enter(group, &all); is_error(s)) return s;
   const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
+  const Occupied here(group);
   if (Status s = find_device(queue, *all, kName); is_error(s)) return s;
   const std::shared_ptr<DeviceArea>& area = all->device();
   if (area == nullptr)

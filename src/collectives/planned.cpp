@@ -343,11 +343,14 @@ Status add_call(tw_plan& plan, tw_group& group, Call& call, const tw_collective_
   if (Status s = check_call(group, call, options); is_error(s)) return s;
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (Status s = check_added(plan, group, call, options); is_error(s)) return s;
-  const Occupied here(group);  // connections are waited for
-  if (!names_kernels(call.what.kind, options)) return add(plan, group, call, options, nullptr, step);
+  if (!names_kernels(call.what.kind, options)) {
+    const Occupied here(group);  // connections are waited for
+    return add(plan, group, call, options, nullptr, step);
+  }
   Collectives* all = nullptr;
   if (Status s = enter(group, &all); is_error(s)) return s;
   const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
+  const Occupied here(group);
   const tw_collective_options chosen = without_any(options);
   if (Status s = find_device(plan, *all, call, chosen); is_error(s)) return s;
   bool added = false;
@@ -377,10 +380,10 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   if (Status s = check_planned(call, options); is_error(s)) return s;
   if (options.after_count != 0)
     return fail(TW_ERR_INVALID, "%s: a queue keeps its order by itself: name no after_steps", call.name);
-  const Occupied here(group);  // connections and channels are waited for
   Collectives* all = nullptr;
   if (Status s = enter(group, &all); is_error(s)) return s;
   const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
+  const Occupied here(group);  // connections and channels are waited for. By one thread: others are refused by enter()
   if (Status s = find_device(queue, *all, call.name); is_error(s)) return s;
   std::string key = called_alike(group, call, options);
   const uint64_t first_channel = kOnQueue | channels(hash_of(key));

@@ -275,7 +275,7 @@ TEST(Close, AMessageThatIsBeingFetchedComesThoughItsEndpointWasClosed) {
   const auto out = random_bytes(1 << 20);
   const ucp_request_param_t param = flags(UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY);
   ucs_status_ptr_t send = ucp_am_send_nbx(w.a.ep, 1, nullptr, 0, out.data(), out.size(), &param);
-  ASSERT_TRUE(UCS_PTR_IS_PTR(send));
+  ASSERT_FALSE(UCS_PTR_IS_ERR(send));  // a connection's socket may take all of it
   ucp_worker_progress(w.a.worker);
   const auto now = [] { return std::chrono::steady_clock::now(); };
   auto limit = now() + std::chrono::milliseconds(200);
