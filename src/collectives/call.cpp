@@ -70,7 +70,7 @@ void describe(Collectives& all, Call& call, const tw_collective_options& options
   };
   pointers(call.sent, &what.send_counts, &what.send_offsets);
   pointers(call.received, &what.recv_counts, &what.recv_offsets);
-  const bool v = call.sent.given() || call.received.given() || what.counts_at_root;
+  const bool v = call.has_counts();
   uint8_t named = 0;
   for (const char* c = options.algorithm; c != nullptr && *c != '\0'; ++c) named = static_cast<uint8_t>(named * 7 + *c);
   task->called = pack({static_cast<uint8_t>(what.kind), static_cast<uint8_t>(call.type), static_cast<uint8_t>(call.op), named,

@@ -47,6 +47,8 @@ struct Call {
   uint64_t send_blocks = 1, recv_blocks = 1;  // of what.count elements
   Counts sent, received;
   Extents bytes;  // by bind_buffers()
+  /// A v form: counts that ranks may not share.
+  bool has_counts() const { return sent.given() || received.given() || what.counts_at_root; }
 };
 
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.

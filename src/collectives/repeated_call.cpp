@@ -17,7 +17,6 @@ bool plain(const tw_collective_options& options) {
   return options.flags == 0 && options.algorithm == nullptr && options.scale == 0 && options.reduce == nullptr &&
          options.after_count == 0 && options.commutative == 1;
 }
-bool with_counts(const Call& call) { return call.sent.given() || call.received.given() || call.what.counts_at_root; }
 
 CallShape shape_of(const Call& call) {
   return {
@@ -42,7 +41,7 @@ Status bind(const tw_group& group, Call& call, const CallShape& shape, RepeatedC
 }  // namespace
 
 Status repeat_call(tw_group& group, Call& call, const tw_collective_options& options, bool* repeated) {
-  if (!plain(options) || with_counts(call) || !group.worker.engine->may_progress()) return TW_OK;
+  if (!plain(options) || call.has_counts() || !group.worker.engine->may_progress()) return TW_OK;
   const CallShape shape = shape_of(call);
   RepeatedCall* last = nullptr;
   uint64_t called = 0;
@@ -70,7 +69,7 @@ Status repeat_call(tw_group& group, Call& call, const tw_collective_options& opt
 
 void remember_call(Collectives& all, const Call& call, const tw_collective_options& options, CollectiveTask& task) {
   const Bound& bound = task.bound;
-  if (!plain(options) || with_counts(call) || bound.input.on_device || bound.output.on_device) return;
+  if (!plain(options) || call.has_counts() || bound.input.on_device || bound.output.on_device) return;
   const Engine::Guard guard(all.engine());
   std::unique_ptr<RepeatedCall>& kept = all.repeated(call.what.kind);
   if (kept == nullptr) kept.reset(new (std::nothrow) RepeatedCall);

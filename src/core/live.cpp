@@ -60,7 +60,7 @@ void Live::close() {
   });
 }
 
-/// After a while in which there were no descriptors. Whoever has connected meanwhile waits in the backlog.
+/// After a while in which there were no descriptors. What has connected meanwhile waits in the backlog.
 void Live::look_again() {
   pause_ = 0;
   if (is_error(context_.loop.add(socket_.get(), EPOLLIN, [this](uint32_t) { incoming(); })))

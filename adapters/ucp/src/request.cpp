@@ -89,7 +89,7 @@ void give_back(Request& request) {
     --request.worker->unpooled;
     return;
   }
-  request.status.store(UCS_OK, std::memory_order_relaxed);  // whoever looks through the pool sees that it is not under way
+  request.status.store(UCS_OK, std::memory_order_relaxed);  // a look through the pool sees that it is not under way
   request.worker->pool.put(request);
 }
 
