@@ -65,6 +65,19 @@ unsigned poll_queue(ucp_worker& worker) {
   return events;
 }
 
+/// What has ended already, without progress: an entry of ours shows where that ends, and a queue that has one is not progressed for.
+void take_ended(ucp_worker& worker) {
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.queue = worker.queue;
+  if (tw_request_tell(TW_REQUEST_NONE, &options) != TW_OK) return;
+  tw_completion entry;
+  size_t taken = 0;
+  while (tw_completion_queue_poll(worker.queue, &entry, 1, &taken) == TW_OK && taken == 1 && entry.arg != nullptr) {
+    --worker.told;
+    ended(entry.arg, TW_REQUEST_NONE, entry.status, &entry.info);
+  }
+}
+
 [[gnu::noinline]] unsigned progress_held(ucp_worker& worker) {
   const Hold hold(worker);
   return progress(worker);
@@ -253,7 +266,7 @@ void ucp_worker_destroy(ucp_worker_h worker) {
     worker->ending = true;
     ++worker->holding;
     worker->armed = false;                       // nobody may sleep any more
-    if (worker->told != 0) poll_queue(*worker);  // what has ended is not under way
+    if (worker->told != 0) take_ended(*worker);  // what has ended is not under way
     deliver_posted(*worker);
     if (worker->worker != nullptr) tw_worker_destroy(worker->worker);  // ends what is pending
     if (worker->queue != nullptr) (void)tw_completion_queue_destroy(worker->queue);

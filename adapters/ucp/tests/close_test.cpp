@@ -318,4 +318,27 @@ TEST(Close, AStreamsReceiveTellsItsLengthInTheParametersToo) {
   EXPECT_EQ(received, 100u);
 }
 
+/// A worker's end ends what is under way, so the user's buffers may be gone by then: nothing that arrives reaches them.
+TEST(Close, OfAWorkerWritesNothingIntoBuffersOfWhatIsUnderWay) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  std::vector<unsigned char> one(1, 1), got(1);
+  for (Side* to : {&w.b, &w.a}) {  // connected in both directions
+    ucs_status_ptr_t const received = ucp_tag_recv_nbx(to->worker, got.data(), 1, 1, kAll, &none);
+    EXPECT_EQ(w.end(ucp_tag_send_nbx((to == &w.b ? w.a : w.b).ep, one.data(), 1, 1, &none)), UCS_OK);
+    EXPECT_EQ(w.end(received), UCS_OK);
+  }
+  const std::vector<unsigned char> untouched(1000, 0xA5), large(4 << 20), sent(1000, 7);
+  std::vector<unsigned char> into = untouched;
+  ASSERT_TRUE(UCS_PTR_IS_PTR(ucp_tag_recv_nbx(w.b.worker, into.data(), into.size(), 2, kAll, &none)));
+  // A send that nobody takes: the worker's queue tells its end.
+  ASSERT_TRUE(UCS_PTR_IS_PTR(ucp_tag_send_nbx(w.b.ep, large.data(), large.size(), 3, &none)));
+  if (void* const request = ucp_tag_send_nbx(w.a.ep, sent.data(), sent.size(), 2, &none); UCS_PTR_IS_PTR(request))
+    ucp_request_free(request);
+  ucp_worker_destroy(w.b.worker);
+  w.b.worker = nullptr;
+  EXPECT_EQ(into, untouched);
+}
+
 }  // namespace
