@@ -68,13 +68,15 @@ tw_endpoint* tw_worker::endpoint_of(const ConnectionEvent& event) {
     if (at == directory.entries.end() || at->second.token != event.token) return nullptr;
     endpoint = at->second.endpoint;
     // Linked already: the peer has ended that connection and made a new one. The old one's end is on its way.
-    if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = at->second.endpoint = nullptr;
+    if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = nullptr;
+    if (endpoint == nullptr) endpoint = take_waiting(event.init.peer.worker);
     if (endpoint == nullptr) {
       tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
-      endpoint = at->second.endpoint = make_endpoint(options);
+      endpoint = make_endpoint(options);
       endpoint->references = 0;
       endpoint->remote = event.init.peer.worker;
     }
+    at->second.endpoint = endpoint;
   }
   if (endpoint->key != 0) pending.erase(endpoint->key);
   return endpoint;
@@ -139,6 +141,7 @@ void tw_worker::tell_watches(tw_endpoint& endpoint, Status status, const char* w
 void tw_worker::on_lost(Peer& peer, Status why) {
   tw_endpoint* endpoint = peer.endpoint;
   if (endpoint == nullptr || endpoint->peer->engine == nullptr) return;
+  unchain(*endpoint);
   for (RemoteRegion* region : endpoint->regions) {
     if (!region->held) unmap_region(*region);
   }

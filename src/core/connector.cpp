@@ -54,7 +54,8 @@ void Connector::start(std::vector<SocketAddress> candidates) {
 }
 
 void Connector::begin_time() {
-  deadline_timer_ = setup_.context().loop.after(plan_.timeout_ns, [this] {
+  const uint64_t left_ns = plan_.timeout_ns - std::min(plan_.timeout_ns, plan_.waited_ns);
+  deadline_timer_ = setup_.context().loop.after(left_ns, [this] {
     deadline_timer_ = 0;
     failed(TW_ERR_TIMED_OUT, "not connected within " + std::to_string(plan_.timeout_ns / kMillisecond) + " ms" +
                                  (last_text_.empty() ? std::string() : ": " + last_text_));

@@ -80,6 +80,7 @@ ConnectPlan tw_worker::plan_for(tw_endpoint& endpoint) {
   plan.transport = endpoint.forced;
   plan.tls = endpoint.tls;
   plan.timeout_ns = endpoint.timeout_ns;
+  plan.waited_ns = endpoint.waited_ns;
   endpoint.key = plan.key;
   pending[plan.key] = &endpoint;
   return plan;
@@ -168,25 +169,23 @@ Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& op
   tw_endpoint* endpoint = nullptr;
   {
     std::lock_guard lock(directory.mutex);
-    auto [at, fresh] = directory.entries.try_emplace(to.worker);
-    tw_endpoint* old = at->second.endpoint;
-    if (old != nullptr && old->magic == tw_endpoint::kClosing) {
-      old = old->successor;  // it connects once the old one has ended
-    } else if (old != nullptr && is_error(old->peer->state)) {
-      old = nullptr;
-      at->second = Directory::Entry{};
-      fresh = true;
+    auto at = directory.entries.find(to.worker);
+    tw_endpoint* last = last_to(to.worker, at == directory.entries.end() ? nullptr : at->second.endpoint);
+    if (last != nullptr && last->magic != tw_endpoint::kClosing) {
+      if (!is_error(last->peer->state)) return share(*last, options, out);
+      last = nullptr;
+      directory.entries.erase(at);
     }
-    if (old != nullptr) return share(*old, options, out);
     endpoint = make_endpoint(options);
     endpoint->remote = to.worker;
     endpoint->address = to;
     endpoint->addressed = true;
-    if (at->second.endpoint != nullptr) {
-      at->second.endpoint->successor = endpoint;
+    if (last != nullptr) {
+      put_behind(*last, *endpoint);
     } else {
-      at->second.endpoint = endpoint;
-      if (self) at->second.state = Directory::State::established;
+      auto [entry, fresh] = directory.entries.try_emplace(to.worker);
+      entry->second.endpoint = endpoint;
+      if (self) entry->second.state = Directory::State::established;
       start = fresh;  // otherwise the peer's own attempt is on its way
     }
   }
@@ -277,7 +276,6 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   engine->remove(peer);
   if (endpoint.remote != 0) directory.forget(endpoint.remote, &endpoint, endpoint.token);
   if (endpoint.close_run != nullptr) engine->complete(*endpoint.close_run, TW_OK);
-  tw_endpoint* successor = std::exchange(endpoint.successor, nullptr);
   endpoint.close_run = nullptr;
   endpoint.magic = tw_endpoint::kFree;
   endpoint.remote = endpoint.token = 0;
@@ -293,22 +291,9 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.addressed = endpoint.graceful = endpoint.flushing = false;
   endpoint.address = {};
   endpoint.peer.reset();
+  endpoint.waited_ns = 0;
   spare_.push_back(&endpoint);
-  if (successor == nullptr) return;
-  bool start;
-  {
-    std::lock_guard lock(directory.mutex);
-    auto [at, fresh] = directory.entries.try_emplace(successor->remote);
-    at->second.endpoint = successor;
-    start = fresh;
-    if (successor->remote == id) at->second.state = Directory::State::established;
-  }
-  if (!start) return;
-  if (successor->remote == id) {
-    connect_self(*successor);
-  } else {
-    call(*successor);
-  }
+  start_successor(endpoint);
 }
 
 unsigned tw_worker::do_chores() {
@@ -319,6 +304,7 @@ unsigned tw_worker::do_chores() {
     if (signalled_.exchange(false, std::memory_order_relaxed)) ++events;
     for (size_t i = 0; i < closing_.size();) {
       tw_endpoint* endpoint = closing_[i];
+      time_out_successors(*endpoint);
       if (!step_closing(*endpoint)) {
         ++i;
         continue;

@@ -53,13 +53,22 @@ struct tw_endpoint {
   bool flushing = false;
   uint64_t flush = 0;                         // request of the flush
   thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle has ended
-  tw_endpoint* successor = nullptr;           // connects to the same worker when this one has ended
+
+  // of those that close and those that wait behind them (successors.cpp)
+  tw_endpoint* successor = nullptr;    // connects to the same worker when this one has ended
+  tw_endpoint* predecessor = nullptr;  // whose successor this one is
+  uint64_t behind_since = 0;           // when it came behind its predecessor
+  uint64_t waited_ns = 0;              // of timeout_ns, behind predecessors
 };
 
 namespace thalweg::impl {
 inline constexpr char kPlainLink[] =
     "the connection with this worker is without TLS, which an endpoint to it demands: set tls in both contexts and in every "
     "tw_connect to it, or THALWEG_TLS=1";
+/// `endpoint`, which is new, connects once `before` has ended. (successors.cpp)
+void put_behind(tw_endpoint& before, tw_endpoint& endpoint);
+/// `endpoint` has ended or is lost, or a link has come for it: it waits behind none any more. What waits behind it keeps its place.
+void unchain(tw_endpoint& endpoint);
 /// Does nothing but receives still run for this peer?
 bool drained(const Peer& peer);
 /// Is there nothing that a graceful close has to wait for?

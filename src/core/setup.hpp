@@ -34,6 +34,7 @@ struct ConnectPlan {
   std::string transport;                  // forced, empty: any
   bool tls = false;
   uint64_t timeout_ns = 0;
+  uint64_t waited_ns = 0;    // of that, before the attempt
   uint64_t target_host = 0;  // from the worker address
   std::string note;          // for explain: why not the better transport
 };

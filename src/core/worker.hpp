@@ -110,6 +110,11 @@ struct tw_worker {
   void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
+  // Endpoints that connect behind one that closes (successors.cpp).
+  tw_endpoint* last_to(thalweg::impl::WorkerId remote, tw_endpoint* known) const;
+  tw_endpoint* take_waiting(thalweg::impl::WorkerId remote);
+  void start_successor(tw_endpoint& endpoint);
+  void time_out_successors(tw_endpoint& endpoint);
   Status share(tw_endpoint& endpoint, const tw_endpoint_options& options, tw_endpoint** out);
   thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graceful closes that take their time, and the endpoints that tw_connect gives meanwhile.
+#include <gtest/gtest.h>
+#include <thalweg/thalweg.hpp>
+
+#include <chrono>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr char kKey[] = "a secret of more than sixteen bytes";
+constexpr size_t kLarge = (8u << 20) + 3;  // goes by rendezvous
+
+thalweg::ContextOptions options_of(const char* transports) {
+  thalweg::ContextOptions options;
+  options.job_key = kKey;
+  options.job_key_length = sizeof kKey;
+  options.transports = transports;
+  return options;
+}
+
+std::string random_bytes(size_t n) {
+  static std::mt19937_64 random{std::random_device{}()};
+  std::string bytes(n, '\0');
+  for (char& one : bytes) one = static_cast<char>(random());
+  return bytes;
+}
+
+/// Two workers, as of two processes. `first` is closed by a, and has still something to deliver.
+class Successors : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    first = connect(a, b);
+    ASSERT_TRUE(reach([&] { return tw_endpoint_state(first) != TW_IN_PROGRESS; }));
+    ASSERT_EQ(tw_endpoint_state(first), TW_OK);
+  }
+  template <class Done>
+  bool reach(Done done, bool progress_a = true) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      if (progress_a) a.progress();
+      b.progress();
+    }
+    return true;
+  }
+  static tw_endpoint* connect(thalweg::Worker& from, thalweg::Worker& to, uint64_t timeout_ns = 0) {
+    thalweg::EndpointOptions options;
+    options.timeout_ns = timeout_ns;
+    const std::string address = to.address();
+    tw_endpoint* made = nullptr;
+    EXPECT_EQ(tw_connect(from.get(), address.data(), address.size(), &options, &made), TW_OK) << tw_last_error();
+    return made;
+  }
+  /// Nobody receives yet what `first` sends: its close is under way.
+  void begin_close() {
+    ASSERT_EQ(tw_send(first, sent.data(), sent.size(), 1, nullptr, &send), TW_IN_PROGRESS);
+    ASSERT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, &close), TW_IN_PROGRESS);
+  }
+  void receive() { ASSERT_EQ(tw_recv(b.get(), &got[0], got.size(), 1, ~0ull, nullptr, &receiving), TW_IN_PROGRESS); }
+  bool over(tw_request request, bool progress_a = true) {
+    return reach([&] { return tw_request_test(request) != TW_IN_PROGRESS; }, progress_a);
+  }
+  void expect_delivered() {
+    ASSERT_TRUE(over(close) && over(receiving));
+    EXPECT_EQ(tw_request_finish(close), TW_OK);
+    EXPECT_EQ(tw_request_finish(send), TW_OK);
+    EXPECT_EQ(tw_request_finish(receiving), TW_OK);
+    EXPECT_EQ(got, sent);
+  }
+  /// It connects, and a message goes over it.
+  void expect_works(tw_endpoint* endpoint) {
+    const std::string text = random_bytes(1001);
+    std::string there(text.size(), '\0');
+    tw_request out = 0, in = 0;
+    ASSERT_GE(tw_send(endpoint, text.data(), text.size(), 2, nullptr, &out), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_recv(b.get(), &there[0], there.size(), 2, ~0ull, nullptr, &in), TW_IN_PROGRESS);
+    ASSERT_TRUE(over(in) && over(out)) << tw_endpoint_state(endpoint);
+    EXPECT_EQ(tw_request_finish(out), TW_OK);
+    EXPECT_EQ(tw_request_finish(in), TW_OK);
+    EXPECT_EQ(there, text);
+    EXPECT_EQ(tw_endpoint_state(endpoint), TW_OK);
+  }
+
+  thalweg::Context context_a{options_of(GetParam())}, context_b{options_of(GetParam())};
+  thalweg::Worker a{context_a}, b{context_b};
+  tw_endpoint* first = nullptr;
+  const std::string sent = random_bytes(kLarge);
+  std::string got = std::string(kLarge, '\0');
+  tw_request send = 0, close = 0, receiving = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(By, Successors, testing::Values("self,tcp", "self,shm"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
+
+TEST_P(Successors, ASuccessorThatIsClosedFirstIsNotConnected) {
+  begin_close();
+  for (const uint32_t mode : {uint32_t{TW_CLOSE_FORCE}, uint32_t{TW_CLOSE_GRACEFUL}}) {
+    tw_endpoint* const next = connect(a, b);
+    EXPECT_EQ(tw_endpoint_state(next), TW_IN_PROGRESS);
+    EXPECT_EQ(tw_endpoint_close(next, mode, nullptr), TW_OK);
+  }
+  receive();
+  expect_delivered();
+  expect_works(connect(a, b));
+}
+
+/// The peer has ended the connection and made a new one before this side has seen either.
+TEST_P(Successors, ThePeersNewConnectionIsTheSuccessors) {
+  tw_endpoint* const back = connect(b, a);
+  ASSERT_TRUE(reach([&] { return tw_endpoint_state(back) != TW_IN_PROGRESS; }));
+  begin_close();
+  tw_endpoint* const next = connect(a, b);
+  EXPECT_EQ(tw_endpoint_close(back, TW_CLOSE_FORCE, nullptr), TW_OK);
+  tw_endpoint* const again = connect(b, a);
+  ASSERT_TRUE(reach([&] { return tw_endpoint_state(again) != TW_IN_PROGRESS; }, false));
+  ASSERT_EQ(tw_endpoint_state(again), TW_OK);
+  expect_works(next);
+  EXPECT_EQ(connect(a, b), next);
+  ASSERT_TRUE(over(close));
+  EXPECT_EQ(tw_request_finish(close), TW_OK);
+  EXPECT_EQ(tw_request_finish(send), TW_ERR_PEER_LOST);
+}
+
+TEST_P(Successors, ASuccessorThatClosesIsNotGivenAgain) {
+  begin_close();
+  tw_endpoint* const next = connect(a, b);
+  const std::string text = random_bytes(77);
+  std::string there(text.size(), '\0');
+  tw_request out = 0, in = 0, next_close = 0;
+  ASSERT_EQ(tw_send(next, text.data(), text.size(), 3, nullptr, &out), TW_IN_PROGRESS);
+  ASSERT_EQ(tw_endpoint_close(next, TW_CLOSE_GRACEFUL, &next_close), TW_IN_PROGRESS);
+  tw_endpoint* const last = connect(a, b);
+  EXPECT_NE(last, next);
+  EXPECT_EQ(tw_endpoint_state(last), TW_IN_PROGRESS);
+  EXPECT_EQ(connect(a, b), last);
+  ASSERT_EQ(tw_recv(b.get(), &there[0], there.size(), 3, ~0ull, nullptr, &in), TW_IN_PROGRESS);
+  receive();
+  expect_delivered();
+  ASSERT_TRUE(over(next_close) && over(in));
+  EXPECT_EQ(tw_request_finish(next_close), TW_OK);
+  EXPECT_EQ(tw_request_finish(out), TW_OK);
+  EXPECT_EQ(tw_request_finish(in), TW_OK);
+  EXPECT_EQ(there, text);
+  expect_works(last);
+}
+
+/// The middle of a chain goes: what is behind it waits for the first one.
+TEST_P(Successors, WhatIsBehindASuccessorThatFailsKeepsItsPlace) {
+  begin_close();
+  tw_endpoint* const next = connect(a, b, 1'000'000);
+  const std::string text = random_bytes(77);
+  tw_request out = 0, next_close = 0;
+  ASSERT_EQ(tw_send(next, text.data(), text.size(), 3, nullptr, &out), TW_IN_PROGRESS);
+  ASSERT_EQ(tw_endpoint_close(next, TW_CLOSE_GRACEFUL, &next_close), TW_IN_PROGRESS);
+  tw_endpoint* const last = connect(a, b);
+  ASSERT_TRUE(over(out) && over(next_close));
+  EXPECT_EQ(tw_request_finish(next_close), TW_OK);
+  EXPECT_EQ(tw_request_finish(out), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(tw_endpoint_state(last), TW_IN_PROGRESS);
+  receive();
+  expect_delivered();
+  expect_works(last);
+}
+
+TEST_P(Successors, ASuccessorsTimeRunsWhileItWaits) {
+  begin_close();
+  tw_endpoint* const next = connect(a, b, 1'000'000);
+  ASSERT_TRUE(reach([&] { return tw_endpoint_state(next) != TW_IN_PROGRESS; }));
+  EXPECT_EQ(tw_endpoint_state(next), TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::string(tw_last_error()).find("closed before"), std::string::npos) << tw_last_error();
+  EXPECT_EQ(tw_request_test(close), TW_IN_PROGRESS);
+  EXPECT_EQ(tw_endpoint_close(next, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
+  tw_endpoint* const last = connect(a, b);
+  receive();
+  expect_delivered();
+  expect_works(last);
+}
+
+/// The link of the one that closes is lost while nobody progresses it: what waits behind it is still what tw_connect gives.
+TEST_P(Successors, ASuccessorIsFoundWhenThePeerIsGone) {
+  tw_endpoint* const back = connect(b, a);
+  ASSERT_TRUE(reach([&] { return tw_endpoint_state(back) != TW_IN_PROGRESS; }));
+  begin_close();
+  tw_endpoint* const next = connect(a, b);
+  EXPECT_EQ(tw_endpoint_close(back, TW_CLOSE_FORCE, nullptr), TW_OK);
+  ASSERT_TRUE(over(send));
+  EXPECT_EQ(tw_request_finish(send), TW_ERR_PEER_LOST);
+  EXPECT_EQ(connect(a, b), next);
+  expect_works(next);
+  ASSERT_TRUE(over(close));
+  EXPECT_EQ(tw_request_finish(close), TW_OK);
+}
+
+}  // namespace
