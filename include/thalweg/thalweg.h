@@ -312,7 +312,8 @@ enum { TW_LAYOUT_PACK = 0, TW_LAYOUT_UNPACK = 1 }; /* what an operation does wit
  *     or progresses it. Calls for one operation never overlap; calls for several may. A worker's lock may be held: they must
  *     not call the library, wait for a thread that does, or throw, and must return soon, as the worker is blocked meanwhile.
  *   - Offsets count packed bytes. They ascend without gaps: each byte is packed, or unpacked, once.
- *   - Errors are negative TW_ERR_*; an invalid result counts as TW_ERR_INVALID. After one only finish is called. The
+ *   - Errors are negative TW_ERR_*; an invalid result counts as TW_ERR_INVALID, and so do TW_ERR_HANDLE, _THREAD, _FORKED, _BUSY
+ *     and _TIMED_OUT, which say of a call, not of an operation, that it failed. After one only finish is called. The
  *     operation fails with it, and with a text that names the function and the bytes; so does the receive of a message that
  *     has begun. A put has written what was packed before. The connection stays up. */
 typedef struct tw_layout_callbacks_options {

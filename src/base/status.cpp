@@ -113,6 +113,20 @@ Status told_status(int32_t number) {
   return sensible ? Status{number} : Status{TW_ERR_PROTOCOL};
 }
 
+Status told_outcome(int64_t number, Status otherwise) {
+  if (number < INT32_MIN || number > 0 || find(static_cast<Status>(number)) == nullptr) return otherwise;
+  switch (number) {
+    case TW_ERR_HANDLE:
+    case TW_ERR_THREAD:
+    case TW_ERR_FORKED:
+    case TW_ERR_BUSY:
+    case TW_ERR_TIMED_OUT:
+      return otherwise;
+    default:
+      return static_cast<Status>(number);
+  }
+}
+
 const char* status_name(Status s) {
   const Entry* entry = find(s);
   return entry ? entry->name : "unknown";

@@ -93,9 +93,11 @@ tw_status tw_request_wait_any(const tw_request* requests, size_t count, uint64_t
 
 tw_status tw_request_finish(tw_request request) {
   if (request == TW_REQUEST_NONE || Engine::finish(request) == TW_OK) return TW_OK;
-  const Status status = tw_request_wait(request, TW_FOREVER);
-  if (status == TW_ERR_FORKED || status == TW_ERR_THREAD || status == TW_ERR_HANDLE) return status;
-  if (status == TW_ERR_BUSY && Engine::test(request) == TW_IN_PROGRESS) return status;  // in a handler
+  Status status = tw_request_wait(request, TW_FOREVER);
+  if (status != TW_OK) {
+    if (!Engine::over(request)) return status;  // the call was refused
+    status = tw_request_test(request);          // which may be over since
+  }
   Engine::release(request);
   return status;
 }
@@ -106,8 +108,7 @@ tw_status tw_request_finish_all(tw_request* requests, size_t count) {
   std::string why;
   for (size_t i = 0; i < count; ++i) {
     const Status status = tw_request_finish(requests[i]);
-    if (status == TW_ERR_THREAD || status == TW_ERR_FORKED) return status;
-    if (status == TW_ERR_BUSY && requests[i] != TW_REQUEST_NONE && Engine::test(requests[i]) == TW_IN_PROGRESS) return status;
+    if (is_error(status) && Engine::engine_of(requests[i]) != nullptr) return status;  // refused: it is alive
     if (is_error(status) && first == TW_OK) {
       first = status;
       why = last_error();

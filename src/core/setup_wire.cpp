@@ -5,6 +5,7 @@
 #include "core/address.hpp"
 
 #include "base/printable.hpp"
+#include "base/told_status.hpp"
 #include "core/wire_bytes.hpp"
 
 namespace thalweg::impl {
@@ -123,7 +124,7 @@ Status queue_reject(SetupChannel& channel, const RejectMessage& message) {
 
 Status parse_reject(SetupChannel::Message&& from, RejectMessage* out) {
   ByteReader in(from.bytes.data(), from.bytes.size());
-  out->status = static_cast<Status>(in.u32());
+  out->status = told_outcome(static_cast<int32_t>(in.u32()), TW_ERR_REJECTED);
   const uint8_t kind = in.u8();
   out->text = printable(in.text(kMaxText));
   out->data = in.block(TW_PRIVATE_MAX);

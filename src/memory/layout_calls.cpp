@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "base/told_status.hpp"
 #include "memory/layout.hpp"
 
 namespace thalweg::impl {
@@ -20,7 +21,8 @@ using Size = unsigned long long;
 
 /// An error of the user's function; what is none is no answer.
 Status as_error(int64_t returned) {
-  return returned < 0 && returned >= INT32_MIN ? static_cast<Status>(returned) : Status{TW_ERR_INVALID};
+  const Status status = told_outcome(returned, TW_ERR_INVALID);
+  return status == TW_OK ? Status{TW_ERR_INVALID} : status;
 }
 
 void note_failure(LayoutCalls& calls, Status status) {

@@ -15,7 +15,7 @@ bool is_put(const OpRun& run) { return run.op->verb == Verb::put_blocks; }
 
 void acknowledged(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
-  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
+  engine.complete(run, status);
 }
 
 /// A get could not be read at the target.

@@ -386,6 +386,12 @@ Engine* Engine::engine_of(tw_request request) {
   return RunPool::find_any(request, &pool) == nullptr ? nullptr : pool->engine();
 }
 
+bool Engine::over(tw_request request) {
+  RunPool* pool = nullptr;
+  const OpRun* const run = RunPool::find_any(request, &pool);
+  return run != nullptr && run->status.load(std::memory_order_acquire) != TW_IN_PROGRESS;
+}
+
 Status Engine::info(tw_request request, tw_recv_info* out) {
   RunPool* pool = nullptr;
   OpRun* run = RunPool::find_any(request, &pool);

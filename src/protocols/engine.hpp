@@ -172,6 +172,8 @@ class Engine final : public Sink {
   /// TW_OK: it had succeeded and is released now, with one look-up. TW_IN_PROGRESS: take the long way (test, release).
   static Status finish(tw_request request);
   static Engine* engine_of(tw_request request);  // null: not alive
+  /// Is it alive, and has it ended, however?
+  static bool over(tw_request request);
   void* owner() const { return options_.owner; }
 
   // --- Sink

@@ -51,9 +51,7 @@ Status settle(Engine& engine, OpRun& run, Status status) {
   return status;
 }
 
-void answered(Engine& engine, OpRun& run, Status status) {
-  engine.complete(run, settle(engine, run, status > 0 ? TW_ERR_PROTOCOL : status));
-}
+void answered(Engine& engine, OpRun& run, Status status) { engine.complete(run, settle(engine, run, status)); }
 
 Status step(OpRun& run) {
   Peer& peer = *run.peer;

@@ -404,7 +404,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer, bool room) {
 
 void on_confirmed(Engine& engine, OpRun& run, Status status) {
   if (run.peer != nullptr) confirm(*run.peer, run);
-  engine.complete(run, status > 0 ? TW_ERR_PROTOCOL : status);
+  engine.complete(run, status);
 }
 
 size_t queue_fragment(const Peer& peer) {

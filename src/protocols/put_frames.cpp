@@ -35,7 +35,7 @@ void acknowledged(Engine& engine, OpRun& run, Status status) {
   confirm(*run.peer, run);
   run.fin = nullptr;
   answered(run).here = true;
-  answered(run).answer = status > 0 ? TW_ERR_PROTOCOL : status;
+  answered(run).answer = status;
   if (run.stage == kSent && run.pipeline.in_flight == 0) sent(engine, run, TW_OK);
 }
 

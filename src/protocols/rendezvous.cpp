@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/told_status.hpp"
 #include "devices/device.hpp"
 #include "memory/registry.hpp"
 #include "protocols/bounce.hpp"
@@ -381,7 +382,7 @@ void on_tagged_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
 }
 
 void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
-  Status status = static_cast<Status>(static_cast<int64_t>(header.b));
+  const Status status = told_outcome(static_cast<int64_t>(header.b));
   if ((header.flags & kFrameMore) != 0) return cut_short(engine, peer, header.a, status);
   OpRun* run = engine.runs().answered(header.a, peer);
   if (run == nullptr) return;
@@ -391,7 +392,7 @@ void on_fin(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes) {
     return engine.complete(*run, is_error(status) ? status : TW_ERR_PROTOCOL, kUndelivered);
   }
   if (run->fin == nullptr) return engine.violation(peer, "an end of what does not wait for one");
-  run->fin(engine, *run, status > TW_OK ? TW_ERR_PROTOCOL : status);
+  run->fin(engine, *run, status);
 }
 
 }  // namespace thalweg::impl

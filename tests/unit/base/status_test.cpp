@@ -85,5 +85,18 @@ TEST(Status, WhatAnotherProcessTellsIsOkOrAnErrorOfOurs) {
   for (const int32_t one : {3, 77, INT32_MAX, -1, -100, INT32_MIN}) EXPECT_EQ(told_status(one), TW_ERR_PROTOCOL);
 }
 
+TEST(Status, AnOutcomeThatIsToldIsNeverACalls) {
+  for (const Status one : kAll) {
+    const bool calls =
+        one == TW_ERR_HANDLE || one == TW_ERR_THREAD || one == TW_ERR_FORKED || one == TW_ERR_BUSY || one == TW_ERR_TIMED_OUT;
+    EXPECT_EQ(told_outcome(one), one > TW_OK || calls ? Status{TW_ERR_PROTOCOL} : one);
+    EXPECT_EQ(told_outcome(one, TW_ERR_INVALID), one > TW_OK || calls ? Status{TW_ERR_INVALID} : one);
+  }
+  for (const int64_t one :
+       {int64_t{3}, INT64_MAX, int64_t{-1}, int64_t{-7777}, INT64_MIN, int64_t{TW_ERR_IO} - (int64_t{1} << 32)}) {
+    EXPECT_EQ(told_outcome(one), TW_ERR_PROTOCOL) << one;
+  }
+}
+
 }  // namespace
 }  // namespace thalweg::impl

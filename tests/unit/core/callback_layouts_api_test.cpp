@@ -88,6 +88,23 @@ TEST_F(CallbackLayoutsApi, TheLengthIsNoneOrThePackedSize) {
   EXPECT_EQ(seen.starts, 3);  // that of a wrong length, too
 }
 
+/// A function's error is an operation's. One that only calls have would be taken for that of tw_request_finish, whose request lived on.
+TEST_F(CallbackLayoutsApi, FinishReleasesWhateverAFunctionReturned) {
+  auto endpoint = worker.connect(worker.address());
+  for (const tw_status failure : {int{TW_ERR_HANDLE}, int{TW_ERR_THREAD}, int{TW_ERR_FORKED}, int{TW_ERR_TIMED_OUT},
+                                  int{TW_ERR_BUSY}, -7777, int{TW_ERR_IO}}) {
+    CalledPieces pieces(random, 100), into(random, 100);
+    into.fails_at = 0;
+    into.failure = failure;
+    tw_request received = TW_REQUEST_NONE;
+    ASSERT_EQ(tw_recv(worker.get(), &into, 0, 1, ~0ull, &options, &received), TW_IN_PROGRESS);
+    EXPECT_EQ(outcome(tw_send(endpoint.get(), &pieces, 0, 1, &options, &request), request), TW_OK);
+    EXPECT_EQ(tw_request_wait(received, TW_FOREVER), failure == TW_ERR_IO ? failure : tw_status{TW_ERR_INVALID}) << failure;
+    EXPECT_EQ(tw_request_finish(received), failure == TW_ERR_IO ? failure : tw_status{TW_ERR_INVALID}) << failure;
+    EXPECT_EQ(tw_request_release(received), TW_ERR_HANDLE) << failure << ": still alive";
+  }
+}
+
 TEST_F(CallbackLayoutsApi, WhereNoneIsTakenTheTextSaysSo) {
   auto endpoint = worker.connect(worker.address());
   CalledPieces pieces(random, 100);

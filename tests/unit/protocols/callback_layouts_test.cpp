@@ -258,7 +258,7 @@ TEST_P(CallbackLayouts, AnErrorOfPackEndsBothRequestsAndNothingElse) {
 
 TEST_P(CallbackLayouts, PacksThatSayNonsenseAreErrors) {
   for (size_t size : {100, 50'000, 700'000}) {
-    for (tw_status nonsense : {0, 1 << 30}) {
+    for (tw_status nonsense : {0, 1 << 30, -7777, int{TW_ERR_HANDLE}, int{TW_ERR_THREAD}, int{TW_ERR_TIMED_OUT}}) {
       CalledPieces from(world.random, size);
       from.fails_at = 0;
       from.failure = nonsense;

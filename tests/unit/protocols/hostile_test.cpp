@@ -657,6 +657,33 @@ TEST(Hostile, AnEndThatNobodyWaitsFor) {
   Engine::release(receive);
 }
 
+/// Of a message that was asked for, and of one that is arriving.
+TEST(Hostile, NoEndThatAPeerTellsIsTheResultOfALocalCall) {
+  for (const int64_t told : {int64_t{TW_ERR_HANDLE}, int64_t{TW_ERR_THREAD}, int64_t{TW_ERR_FORKED}, int64_t{TW_ERR_BUSY},
+                             int64_t{TW_ERR_TIMED_OUT}, int64_t{-7777}, int64_t{TW_IN_PROGRESS}, INT64_MIN, INT64_MAX}) {
+    const auto code = static_cast<uint64_t>(told);
+    World w;
+    w.connect();
+    w.settle(3);
+    Buffer to(w.random, 100'000);
+    tw_request asked = 0, arriving = 0;
+    post(w, to, 1, ~0ull, &asked);
+    const RtsBody rts{77, to.size(), 0, 0, 0};
+    w.pb->inject(*w.lb, make_header(Frame::tagged_rts, sizeof rts, 1, 0), bytes_of(&rts, sizeof rts));
+    w.settle(3);
+    w.pb->inject(*w.lb, make_header(Frame::fin, 0, wire_op(*w.right, asked), code, kFrameLast), {});
+    w.settle(3);
+    EXPECT_EQ(Engine::test(asked), TW_ERR_PROTOCOL) << told;
+    post(w, to, 1, ~0ull, &arriving);
+    begin_message(w);
+    w.pb->inject(*w.lb, make_header(Frame::fin, 0, 9, code, kFrameMore), {});
+    w.settle(3);
+    EXPECT_EQ(Engine::test(arriving), TW_ERR_PROTOCOL) << told;
+    EXPECT_EQ(w.b.state, TW_OK) << "an operation's end, not the connection's";
+    for (const tw_request request : {asked, arriving}) EXPECT_EQ(Engine::release(request), TW_OK);
+  }
+}
+
 TEST(Hostile, TheRestOfAMessageForAReceiveThatHasEnded) {
   World w;
   w.connect();
@@ -706,7 +733,7 @@ TEST(Hostile, AMatchForASendThatIsNotSynchronous) {
 
 /// What the link still reads is the operation's: nothing that the caller stores next may go.
 TEST(Hostile, AnAnswerToAPutThatTheLinkStillReads) {
-  for (const Status lie : {Status{TW_OK}, Status{TW_ERR_STALE}}) {
+  for (const Status lie : {Status{TW_OK}, Status{TW_ERR_STALE}, Status{TW_ERR_HANDLE}}) {
     FakeOptions options;
     options.features = kLinkByReference;
     options.copied = 0;
@@ -734,7 +761,7 @@ TEST(Hostile, AnAnswerToAPutThatTheLinkStillReads) {
     w.left->progress();
     EXPECT_EQ(Engine::test(request), TW_IN_PROGRESS) << lie;
     w.settle(10);
-    EXPECT_EQ(Engine::test(request), lie);
+    EXPECT_EQ(Engine::test(request), lie == TW_ERR_HANDLE ? Status{TW_ERR_PROTOCOL} : lie);
     EXPECT_TRUE(to.holds(from.data(), from.size()));
     Engine::release(request);
     release_region(region);
