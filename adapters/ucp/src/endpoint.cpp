@@ -278,7 +278,7 @@ void end_handle(ucp_ep& handle, bool ended) {
 void cancel_requests(ucp_ep& handle) {
   handle.worker->pool.each([&](Request& request) {
     if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS || request.endpoint != &handle) return;
-    if (!request.in_later && request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
+    if (!over(request) && request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
   });
 }
 
@@ -475,7 +475,7 @@ bool has_requests(ucp_worker& worker) {
   for (const Request* request = worker.later; request != nullptr; request = request->next) unpooled -= request->pooled ? 0 : 1;
   bool any = unpooled != 0;
   worker.pool.each([&](const Request& request) {
-    any = any || (request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !request.in_later);
+    any = any || (request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request));
   });
   return any;
 }

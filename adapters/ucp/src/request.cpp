@@ -115,10 +115,10 @@ void call_then_show(Request& request, Invoke invoke, ucs_status_t status) {
   ucp_worker& worker = *request.worker;
   const bool pooled = request.pooled;
   if (!pooled) --worker.unpooled;
-  request.in_later = true;
+  request.calling = true;
   invoke({request.callback, request.user_data, request.info, status, handle_of(request)});
-  if (!request.in_later) return;  // the callback has posted it anew
-  request.in_later = false;
+  if (!request.calling) return;  // the callback has posted it anew
+  request.calling = false;
   const bool free = request.released && pooled;
   request.status.store(status, std::memory_order_release);  // the last that is done with memory of the user's
   if (free) worker.pool.put(request);
@@ -303,7 +303,7 @@ void ucp_request_cancel(ucp_worker_h worker, void* handle) {
   const Hold hold(*worker);
   Request& request = request_of(handle);
   if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS) return;
-  if (request.in_later) return;             // complete, told by the next progress
+  if (over(request)) return;                // told by the next progress, or now
   if (request.kind == kStreamSend) return;  // the bytes behind it would take its place: it ends as it would have
   if (request.kind == kStreamRecv) return cancel_stream(request);
   if (request.operation == TW_REQUEST_NONE) return;

@@ -59,6 +59,7 @@ struct Request {
   bool in_later;                     // its end waits for progress, with `outcome`
   ucs_status_t unpacked;             // what a generic datatype said of the bytes that it got
   ucs_status_t outcome;              // of finish_later
+  bool calling;  // it has ended, and its callback runs before `status` shows that; no longer when it is posted anew
   ucp_worker* worker;
   ucp_ep* endpoint;   // counted in its `pending`; NULL: of none (receives)
   tw_layout* layout;  // made for this operation
@@ -174,6 +175,8 @@ class Pool {
 inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind);
 /// Back, as if it had not been taken: the operation was refused, or is complete.
 void give_back(Request& request);
+/// Has its operation ended, which its `status` does not show yet?
+inline bool over(const Request& request) { return request.in_later || request.calling; }
 /// It has ended: status, layout, the endpoint's count, the user's callback. From progress, under the worker's lock.
 void finish(Request& request, ucs_status_t status);
 /// tw_callback of operations whose arg is a Request.

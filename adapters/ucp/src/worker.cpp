@@ -86,7 +86,7 @@ void take_ended(ucp_worker& worker) {
 /// With the worker: what its queue would have told.
 void end_told(ucp_worker& worker) {
   worker.pool.each([](Request& request) {
-    const bool waits = request.told && !request.in_later;  // what is in later ends as it did
+    const bool waits = request.told && !over(request);  // what is in later ends as it did
     if (waits && request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS) finish(request, UCS_ERR_CANCELED);
   });
 }

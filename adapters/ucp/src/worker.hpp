@@ -168,7 +168,10 @@ inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind)
     return nullptr;
   request->status.store(UCS_INPROGRESS, std::memory_order_relaxed);
   request->pooled = wanted.memory == nullptr;
-  if (wanted.memory != nullptr) ++worker.unpooled;
+  if (wanted.memory != nullptr) {
+    ++worker.unpooled;
+    request->calling = false;  // none of the pool is posted anew before it is free
+  }
   request->released = request->muted = request->told = request->fetches = request->in_later = false;
   request->kind = kind;
   request->memory = static_cast<uint8_t>(wanted.memory_type);

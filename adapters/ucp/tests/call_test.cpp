@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kLengths[] = {0, 8, 3000, 300000};
 constexpr uint32_t kWays[] = {0, UCP_AM_SEND_FLAG_REPLY, UCP_AM_SEND_FLAG_RNDV, UCP_AM_SEND_FLAG_EAGER};
+constexpr ucp_tag_t kAll = ~ucp_tag_t{0};
 constexpr unsigned kOlder = 7;  // id of an older handler
 
 /// What arrives at a, whose calls are in_call.
@@ -193,6 +195,67 @@ TEST(Call, WaitingForAKeysAddressCallsNoHandler) {
 
 TEST(Call, WhatArrivedInACallEndsWithItsWorker) {
   for (int round = 0; round < 20; ++round) one_round(false);
+}
+
+/// Sends values in the user's memory of a request, each from the callback of the one before, which has seen it complete at once.
+struct Chain {
+  ucp_ep_h ep;
+  void* memory;
+  std::vector<uint64_t> values;
+  size_t posts = 0, calls = 0;
+
+  void post() {
+    ucp_request_param_t param{};
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    param.request = memory;
+    param.user_data = this;
+    param.cb.send = [](void*, ucs_status_t status, void* arg) {
+      auto& self = *static_cast<Chain*>(arg);
+      EXPECT_EQ(status, UCS_OK);
+      if (++self.calls < self.values.size()) self.post();
+    };
+    uint64_t& value = values[posts++];
+    EXPECT_EQ(ucp_tag_send_nbx(ep, &value, sizeof value, posts, &param), memory);
+  }
+};
+
+/// With several threads a request is complete behind its callback, and under way where that has posted it anew.
+void post_anew(ucs_thread_mode_t mode) {
+  World w(mode);
+  w.connect();
+  ucp_context_attr_t attr{};
+  attr.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE;
+  ASSERT_EQ(ucp_context_query(w.a.context, &attr), UCS_OK);
+  std::vector<unsigned char> memory(attr.request_size + 64, 0xAB);
+  std::random_device random;
+  Chain chain{w.a.ep, memory.data() + attr.request_size, {}};
+  for (int i = 0; i < 20; ++i) chain.values.push_back(random());
+  const ucp_request_param_t none = nothing();
+  uint64_t first = random(), there = 0;
+  ASSERT_EQ(w.end(ucp_tag_send_nbx(w.a.ep, &first, sizeof first, 99, &none)), UCS_OK);  // it is connected
+  ASSERT_EQ(w.end(ucp_tag_recv_nbx(w.b.worker, &there, sizeof there, 99, kAll, &none)), UCS_OK);
+  EXPECT_EQ(there, first);
+  chain.post();
+  EXPECT_TRUE(w.until([&] {
+    const bool complete = ucp_request_check_status(chain.memory) != UCS_INPROGRESS;
+    EXPECT_EQ(complete, chain.calls == chain.values.size());
+    return complete;
+  }));
+  for (int i = 0; i < 50; ++i) w.progress();
+  EXPECT_EQ(chain.calls, chain.values.size());
+  EXPECT_EQ(chain.posts, chain.values.size());
+  EXPECT_EQ(ucp_request_check_status(chain.memory), UCS_OK);
+  for (size_t i = 0; i < chain.values.size(); ++i) {
+    uint64_t in = 0;
+    EXPECT_EQ(w.end(ucp_tag_recv_nbx(w.b.worker, &in, sizeof in, i + 1, kAll, &none)), UCS_OK);
+    EXPECT_EQ(in, chain.values[i]);
+  }
+}
+
+TEST(Call, ARequestThatItsCallbackPostsAnewIsUnderWay) {
+  post_anew(UCS_THREAD_MODE_SINGLE);
+  post_anew(UCS_THREAD_MODE_MULTI);
 }
 
 }  // namespace
