@@ -71,6 +71,7 @@ class TcpPort final : public Port {
   // sending (port_send.cpp)
   bool immediate(TcpLink& link);
   bool make_room(TcpLink& link);
+  [[gnu::cold]] Status no_queue();
   void after_append(TcpLink& link);
   Status keep_rest(TcpLink& link, const IoResult& result, const iovec* pieces, size_t count);
   void flush(TcpLink& link);
@@ -110,6 +111,7 @@ class TcpPort final : public Port {
   uint64_t round_ = 1;
   uint64_t watch_period_ns_ = 0, next_watch_ns_ = 0;
   unsigned rounds_open_ = 0;
+  bool starved_ = false;         // since the last arm() memory for a queue was missing
   bool look_everywhere_ = true;  // the next round asks epoll: after a sleep, or when arm() saw something
 };
 

@@ -2,6 +2,7 @@
 // Progress: one round flushes, reads, reports; arm() makes a sleep without a lost wake-up possible.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "transports/tcp/port.hpp"
@@ -216,7 +217,7 @@ Status TcpPort::arm() {
     if (!link->gone && !link->blocked && !link->out.empty()) flush(*link);
     if (link->out.has_finished()) return busy();
   }
-  if (!lost_.empty() || !resume_.empty()) return busy();
+  if (!lost_.empty() || !resume_.empty() || std::exchange(starved_, false)) return busy();
   for (TcpLink* link : dirty_) link->dirty = false;
   dirty_.clear();
   if (!poller_.prepare_sleep()) return busy();

@@ -39,6 +39,13 @@ bool TcpPort::make_room(TcpLink& link) {
   return !link.out.full();
 }
 
+/// There is no memory for a link's queue, and nothing of the frame has gone: a later attempt finds some. No event tells when, so nobody
+/// sleeps until then.
+Status TcpPort::no_queue() {
+  starved_ = true;
+  return TW_AGAIN;
+}
+
 void TcpPort::mark_dirty(TcpLink& link) {
   if (link.dirty) return;
   link.dirty = true;
@@ -101,7 +108,7 @@ Status TcpPort::send(Link& base, const FrameHeader& header, const void* body) {
   }
   if (!make_room(link)) return TW_AGAIN;
   std::byte* at = link.out.room(kFrameHead + n);
-  if (at == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
+  if (at == nullptr) return no_queue();
   write_head(at, link.sequence++, header);
   if (n > 0) std::memcpy(at + kFrameHead, body, n);
   link.out.added(kFrameHead + n);
@@ -139,7 +146,9 @@ std::byte* TcpPort::reserve(Link& base, size_t n) {
   TcpLink& link = own(base);
   if (n > kCopyMax || unusable(link) || !make_room(link)) return nullptr;
   std::byte* at = link.out.room(kFrameHead + n);
-  return at == nullptr ? nullptr : at + kFrameHead;
+  if (at != nullptr) return at + kFrameHead;
+  no_queue();
+  return nullptr;
 }
 
 void TcpPort::commit(Link& base, const FrameHeader& header) {
@@ -186,8 +195,8 @@ Status TcpPort::send_reference(Link& base, const FrameHeader& header, const iove
   std::byte* at = link.out.room(kFrameHead);
   if (at == nullptr) {
     // TLS has made a record of it, which the next write would send as its own.
-    if (direct && (result.moved > 0 || link.socket.tls()))
-      lose(link, TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
+    if (!direct || (result.moved == 0 && !link.socket.tls())) return no_queue();
+    lose(link, TW_ERR_NO_MEMORY, "no memory for the output queue of a tcp link");
     return TW_ERR_NO_MEMORY;
   }
   write_head(head, link.sequence++, header);

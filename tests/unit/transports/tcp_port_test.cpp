@@ -6,9 +6,23 @@
 
 #include <atomic>
 #include <csignal>
+#include <new>
 #include <thread>
 
 #include "unit/transports/tcp_pair.hpp"
+
+namespace {
+std::atomic<bool> no_chunks{false};  // there is no memory for output queues
+}
+
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  if (no_chunks && n == thalweg::impl::tcp::ChunkPool::kChunk) return nullptr;
+  try {
+    return ::operator new[](n);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 
 namespace thalweg::impl::tcp {
 namespace {
@@ -55,6 +69,42 @@ TEST_P(TcpPortOver, BoundsItsQueueWhenThePeerDoesNotReadAndLosesNothing) {
       progress_until({&left, &right}, [&] { return right.sink.frames == there.accepted && left.sink.frames == back.accepted; }))
       << "seed " << seed;
   EXPECT_GT(there.again, 0u);
+}
+
+TEST_P(TcpPortOver, TakesNothingWhileThereIsNoMemoryForItsQueue) {
+  const uint64_t seed = fresh_seed();
+  std::vector<std::byte> body(512), large(64 * 8);
+  FrameHeader header{};
+  header.type = 33;
+  header.length = static_cast<uint32_t>(body.size());
+  header.a = seed;
+  fill(body.data(), body.size(), seed);
+  fill(large.data(), large.size(), seed);
+  std::vector<iovec> pieces;
+  for (size_t at = 0; at < large.size(); at += 8) pieces.push_back({large.data() + at, 8});
+  const auto send = [&] { return left.port->send(*left.link, header, body.data()); };
+  void* const token = &pieces;
+  const auto send_reference = [&] {
+    return left.port->send_reference(*left.link, header, pieces.data(), pieces.size(), token);
+  };
+  no_chunks = true;
+  Status status = TW_OK;
+  while ((status = send()) == TW_OK) ++header.b;
+  EXPECT_EQ(status, TW_AGAIN) << last_error();
+  EXPECT_EQ(header.b, kImmediate);
+  EXPECT_EQ(left.port->arm(), TW_ERR_BUSY) << "nothing would wake who sleeps";
+  EXPECT_EQ(send_reference(), TW_AGAIN) << last_error();
+  EXPECT_EQ(left.port->arm(), TW_ERR_BUSY);
+  EXPECT_EQ(left.port->reserve(*left.link, body.size()), nullptr);
+  EXPECT_EQ(left.port->arm(), TW_ERR_BUSY);
+  no_chunks = false;
+  EXPECT_EQ(send(), TW_OK);
+  ++header.b;
+  status = send_reference();
+  EXPECT_GE(status, TW_OK) << last_error();
+  if (status == TW_IN_PROGRESS) left.sink.by_reference.emplace(token, std::move(large));
+  EXPECT_TRUE(progress_until({&left, &right}, [&] { return right.sink.frames == header.b + 1; }));
+  EXPECT_TRUE(progress_until({&left, &right}, [&] { return left.sink.by_reference.empty(); }));
 }
 
 TEST_P(TcpPortOver, TellsALossOnceAfterTheLastFrames) {
