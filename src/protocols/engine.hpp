@@ -249,8 +249,9 @@ class Engine final : public Sink {
   RunPool& runs() { return *runs_; }
   const RunPool& runs() const { return *runs_; }
   Incoming incoming;
-  uint64_t granted = 0;  // of unexpected_budget, to all peers
-  uint64_t headers = 0;  // ... of that, for long headers of active messages
+  uint64_t granted = 0;       // of unexpected_budget, to all peers
+  uint64_t headers = 0;       // ... of that, for long headers of active messages
+  uint64_t answers_cost = 0;  // of the answers that wait for room to any peer (answer.hpp)
 
  private:
   unsigned progress_locked();

@@ -88,6 +88,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
     complete(*run, status, why);
   }
   while (OpRun* run = kept.pop_front()) peer.waiting.push_back(run);
+  answers_cost -= std::exchange(peer.answers_cost, 0);
   peer.bounces.reset();
   receives_.lose(peer);
   active_->lose(peer);

@@ -923,5 +923,47 @@ TEST(Hostile, ARequesterThatReadsNoAnswersIsLeft) {
   EXPECT_NE(w.b.why.find("does not read the answers"), std::string::npos) << w.b.why;
 }
 
+/// Each of nine asks less than one alone may. The worker's requests are not for them alone, and a tenth peer that owes little stays.
+TEST(Hostile, ManyRequestersThatReadNoAnswersDoNotTakeAllRequests) {
+  World w;
+  w.connect();
+  std::byte word[8] = {};
+  tw_memory* memory = nullptr;
+  ASSERT_EQ(w.registry_b.register_memory(word, sizeof word, 0, &memory), TW_OK);
+  KeyBody key;
+  ASSERT_EQ(w.registry_b.export_range(memory, 0, sizeof word, 0, &key), TW_OK);
+  std::deque<Peer> others(9);
+  std::vector<FakeLink*> links;
+  for (Peer& other : others) {
+    FakeLink *there = nullptr, *here = nullptr;
+    FakePort::connect(*w.pa, *w.pb, &there, &here);
+    w.right->attach(other, *here);
+    links.push_back(here);
+  }
+  w.pb->allowed = 0;  // no way back
+  const GetBody body{1, sizeof word, 0, 0};
+  const auto ask = [&](FakeLink& link) {
+    if (!link.dead) w.pb->inject(link, make_header(Frame::get, sizeof body, key.rkey, 0), bytes_of(&body, sizeof body));
+  };
+  for (int i = 0; i < 10; ++i) ask(*w.lb);
+  const uint32_t share = RunPool::kChunk * RunPool::kChunks / 4;
+  uint32_t most = 0;
+  for (uint32_t sent = 0; sent < share + share / 4; sent += 63) {
+    for (int i = 0; i < 7; ++i) {
+      for (FakeLink* const link : links) ask(*link);
+    }
+    w.right->progress();
+    most = std::max(most, w.right->runs().alive());
+  }
+  EXPECT_LE(most, share);
+  EXPECT_GT(most, share / 2);
+  EXPECT_EQ(w.b.state, TW_OK);
+  const auto left = std::count_if(others.begin(), others.end(), [](const Peer& one) { return one.state == TW_ERR_PEER_LOST; });
+  EXPECT_GT(left, 0);
+  EXPECT_LT(left, 9);
+  for (Peer& other : others) w.right->remove(other);
+  EXPECT_EQ(w.right->answers_cost, 10u);
+}
+
 }  // namespace
 }  // namespace thalweg::test
