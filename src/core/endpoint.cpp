@@ -205,6 +205,13 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
     --endpoint.references;
     return TW_OK;
   }
+  OpRun* run = nullptr;
+  if (graceful && !is_error(endpoint.peer->state)) {
+    OpDesc op;
+    op.verb = Verb::flush;
+    run = engine->acquire(op, Completion{request});
+    if (run == nullptr && !ends_at_once(*engine, *endpoint.peer)) return TW_ERR_LIMIT;
+  }
   endpoint.references = 0;
   endpoint.magic = tw_endpoint::kClosing;
   std::erase_if(lost_, [&](const auto& lost) { return lost.first == &endpoint; });
@@ -212,19 +219,16 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
   endpoint.graceful = graceful && !is_error(endpoint.peer->state);
   endpoint.flushing = false;
   endpoint.close_run = nullptr;
-  if (endpoint.graceful) {
+  if (run != nullptr) {
     closing_.push_back(&endpoint);
     closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
     chores_.store(true, std::memory_order_relaxed);
     if (!step_closing(endpoint)) {
-      if (request != nullptr) {
-        OpDesc op;
-        op.verb = Verb::flush;
-        endpoint.close_run = engine->acquire(op, Completion{request});
-        if (endpoint.close_run != nullptr) *request = engine->runs().number(*endpoint.close_run);
-      }
+      endpoint.close_run = run;
+      if (request != nullptr) *request = engine->runs().number(*run);
       return TW_IN_PROGRESS;
     }
+    engine->discard(*run);
     std::erase(closing_, &endpoint);
     closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
   }
@@ -246,6 +250,7 @@ bool tw_worker::step_closing(tw_endpoint& endpoint) {
     op.verb = Verb::flush;
     op.peer = &peer;
     const Status status = engine->start(op, Completion{&endpoint.flush});
+    if (status == TW_ERR_LIMIT) return false;  // when a request has ended
     endpoint.flushing = true;
     if (status != TW_IN_PROGRESS) endpoint.flush = TW_REQUEST_NONE;
   }

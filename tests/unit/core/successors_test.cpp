@@ -194,4 +194,36 @@ TEST_P(Successors, ASuccessorIsFoundWhenThePeerIsGone) {
   EXPECT_EQ(tw_request_finish(close), TW_OK);
 }
 
+using RequestsOfCloses = Successors;
+INSTANTIATE_TEST_SUITE_P(By, RequestsOfCloses, testing::Values("self,tcp"), [](const auto&) { return std::string("tcp"); });
+
+/// Without a request nobody would learn when it ends: what does not end at once stays as it is.
+TEST_P(RequestsOfCloses, AreThereBeforeTheCloseBegins) {
+  tw_endpoint* const idle = connect(a, a);
+  ASSERT_TRUE(reach([&] { return tw_endpoint_state(idle) == TW_OK; }));
+  ASSERT_EQ(tw_send(first, sent.data(), sent.size(), 1, nullptr, &send), TW_IN_PROGRESS);
+  char byte = 0;
+  std::vector<tw_request> others(1);
+  tw_status status = TW_OK;
+  while ((status = tw_recv(a.get(), &byte, 1, 9, ~0ull, nullptr, &others.back())) == TW_IN_PROGRESS) others.push_back(0);
+  ASSERT_EQ(status, TW_ERR_LIMIT);
+  EXPECT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, &close), TW_ERR_LIMIT);
+  EXPECT_NE(std::string(tw_last_error()).find("release"), std::string::npos) << tw_last_error();
+  EXPECT_EQ(close, TW_REQUEST_NONE);
+  EXPECT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, nullptr), TW_ERR_LIMIT);
+  EXPECT_EQ(tw_endpoint_state(first), TW_OK) << "alive";
+  EXPECT_EQ(tw_endpoint_close(idle, TW_CLOSE_GRACEFUL, &close), TW_OK) << tw_last_error();
+  const auto free_one = [&](tw_request other) {
+    ASSERT_EQ(tw_request_cancel(other), TW_OK);
+    ASSERT_EQ(tw_request_release(other), TW_OK);
+  };
+  free_one(others[0]);
+  ASSERT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, &close), TW_IN_PROGRESS) << tw_last_error();
+  for (int i = 0; i < 100; ++i) a.progress();
+  EXPECT_EQ(tw_request_test(close), TW_IN_PROGRESS);
+  free_one(others[1]);  // for the flush
+  receive();
+  expect_delivered();
+}
+
 }  // namespace
