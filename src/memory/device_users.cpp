@@ -46,17 +46,29 @@ std::shared_ptr<DeviceUsers> DeviceUsers::find(uint64_t name) {
 uint64_t DeviceUsers::enter() {
   const std::lock_guard lock(mutex_);
   if (closed_) return 0;
-  inside_.push_back({++last_, nullptr, 0});
+  inside_.push_back({.number = ++last_});
   return last_;
+}
+
+DeviceUsers::Inside* DeviceUsers::find_inside(uint64_t number) {
+  const auto found = std::find_if(inside_.begin(), inside_.end(), [number](const Inside& one) { return one.number == number; });
+  return found == inside_.end() ? nullptr : &*found;
 }
 
 void DeviceUsers::enqueued(uint64_t number, const uint64_t* word, uint64_t value) {
   const std::lock_guard lock(mutex_);
-  for (Inside& one : inside_) {
-    if (one.number != number) continue;
-    one.word = word;
-    one.value = value;
-  }
+  Inside* const one = find_inside(number);
+  if (one == nullptr) return;
+  one->word = word;
+  one->value = value;
+}
+
+void DeviceUsers::enqueued(uint64_t number, PersistentCopier* persistent, PersistentCopier::Ticket* ticket) {
+  const std::lock_guard lock(mutex_);
+  Inside* const one = find_inside(number);
+  if (one == nullptr) return;
+  one->persistent = persistent;
+  one->ticket = ticket;
 }
 
 void DeviceUsers::leave(uint64_t number) {
@@ -64,14 +76,15 @@ void DeviceUsers::leave(uint64_t number) {
   std::erase_if(inside_, [number](const Inside& one) { return one.number == number; });
 }
 
+bool DeviceUsers::Inside::over() const {
+  if (ticket != nullptr) return persistent->poll(*ticket) != TW_IN_PROGRESS;
+  return word != nullptr && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value;  // acquire: what the device wrote is there
+}
+
 bool DeviceUsers::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  // acquire: what the device wrote is there
-  const auto over = [](const Inside& one) {
-    return one.word != nullptr && __atomic_load_n(one.word, __ATOMIC_ACQUIRE) >= one.value;
-  };
-  std::erase_if(inside_, over);
+  std::erase_if(inside_, [](const Inside& one) { return one.over(); });
   return inside_.empty();
 }
 
@@ -100,6 +113,10 @@ bool DeviceUse::enter() {
 
 void DeviceUse::enqueued(const uint64_t* word, uint64_t value) {
   for (const Entry& entry : lists_) entry.users->enqueued(entry.number, word, value);
+}
+
+void DeviceUse::enqueued(PersistentCopier& persistent, PersistentCopier::Ticket& ticket) {
+  for (const Entry& entry : lists_) entry.users->enqueued(entry.number, &persistent, &ticket);
 }
 
 void DeviceUse::leave() {

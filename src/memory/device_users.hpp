@@ -4,7 +4,7 @@
 // processes an import stands for this; within one there are only addresses.
 //
 // Work enters before it is enqueued and leaves when it is over. To take the memory back, its owner closes it: no work enters
-// any more, and work inside is waited for by the word that the device itself writes, so that no progress is needed.
+// any more, and work inside is waited for by the words that the device itself writes, so that no progress is needed.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "devices/persistent.hpp"
 
 namespace thalweg::impl {
 
@@ -30,6 +31,9 @@ class DeviceUsers {
   uint64_t enter();
   /// It is over when *word has reached `value`; the word is good until leave().
   void enqueued(uint64_t number, const uint64_t* word, uint64_t value);
+  /// It is over when the persistent kernel has done it, or returned it: what is returned enters again before it is copied otherwise.
+  /// Both are good until leave().
+  void enqueued(uint64_t number, PersistentCopier* persistent, PersistentCopier::Ticket* ticket);
   void leave(uint64_t number);
   /// True: no work is inside. May be called again.
   bool close();
@@ -38,10 +42,14 @@ class DeviceUsers {
 
  private:
   struct Inside {
+    bool over() const;
     uint64_t number;
-    const uint64_t* word;  // null: only leave() ends it
-    uint64_t value;
+    const uint64_t* word = nullptr;  // without word and ticket only leave() ends it
+    uint64_t value = 0;
+    PersistentCopier* persistent = nullptr;
+    PersistentCopier::Ticket* ticket = nullptr;
   };
+  Inside* find_inside(uint64_t number);
   std::mutex mutex_;
   std::vector<Inside> inside_;
   uint64_t last_ = 0, name_ = 0;
@@ -59,6 +67,7 @@ class DeviceUse {
   DeviceUse& operator=(const DeviceUse&) = delete;
   bool enter();  // false: one of them is closed, and it is in none
   void enqueued(const uint64_t* word, uint64_t value);
+  void enqueued(PersistentCopier& persistent, PersistentCopier::Ticket& ticket);
   void leave();
 
  private:

@@ -18,9 +18,12 @@ bool PersistentLine::submit(const Copy& copy, DeviceQueues::Done done, void* tok
   one.done = done;
   one.token = token;
   one.visit = std::move(visit);
-  if (persistent_->copy(copy.to, copy.from, copy.width, &one.ticket) == TW_OK) return true;
-  pending_.pop_back();
-  return false;
+  if (persistent_->copy(copy.to, copy.from, copy.width, &one.ticket) != TW_OK) {
+    pending_.pop_back();
+    return false;
+  }
+  if (one.visit != nullptr) one.visit->enqueued(*persistent_, one.ticket);
+  return true;
 }
 
 Status PersistentLine::look(UnderWay& one) {
@@ -29,9 +32,14 @@ Status PersistentLine::look(UnderWay& one) {
   return status;
 }
 
-/// Tickets stay where they are, so only the first ones go.
+/// Tickets stay where they are, so only the first ones go, and nobody waits by them any more. What the kernel gave back is work that
+/// has yet to begin.
 void PersistentLine::take(UnderWay& one, Status status, Ended* out) {
   watch_.moved();
+  if (one.visit != nullptr) {
+    one.visit->leave();
+    if (status == TW_AGAIN && !one.visit->enter()) status = TW_ERR_STALE;
+  }
   *out = {one.copy, one.done, one.token, status, std::move(one.visit)};
   one.taken = true;
   while (!pending_.empty() && pending_.front().taken) pending_.pop_front();

@@ -28,7 +28,7 @@ class PersistentLine {
     DeviceQueues::Done done;
     void* token;
     Status status;
-    std::shared_ptr<DeviceUse> visit;  // as given to submit()
+    std::shared_ptr<DeviceUse> visit;  // as given to submit(): inside where it is to be copied otherwise
   };
   bool next(Ended* out);
   /// The same of the copies with this token, whatever is before them: waits.

@@ -180,6 +180,37 @@ TEST_F(PersistentOperations, ExplainSaysSo) {
   EXPECT_EQ(tw_memory_release(large), TW_OK);
 }
 
+/// The kernel's answer is what a release waits for; what it returns is turned away, as the device has yet to get it.
+TEST_F(PersistentOperations, AReleaseWaitsForTheKernelAndForNoProgress) {
+  store(source_, random_bytes());
+  unsigned by_kernel = 0;
+  for (int round = 0; round < 20; ++round) {
+    tw_memory* const released = allocate("emulated:1", 1);
+    unsigned char key[kKeyRoom];
+    size_t length = sizeof key;
+    ASSERT_EQ(tw_memory_export(released, key, &length), TW_OK) << tw_last_error();
+    tw_remote_memory* remote = nullptr;
+    ASSERT_EQ(tw_memory_import(endpoint_, key, length, &remote), TW_OK) << tw_last_error();
+    tw_request request = TW_REQUEST_NONE;
+    uint64_t taken = 0;
+    for (int i = 0; i < 100'000 && taken == 0; ++i) {  // the kernel has to be there first
+      if (request != TW_REQUEST_NONE) {
+        ASSERT_EQ(tw_request_finish(request), TW_OK) << tw_last_error();
+      }
+      const uint64_t before = persistent()->taken();
+      request = TW_REQUEST_NONE;
+      ASSERT_GE(tw_put(endpoint_, at(source_, 0), 64, remote, 0, nullptr, &request), TW_OK) << tw_last_error();
+      taken = persistent()->taken() - before;
+    }
+    by_kernel += taken != 0;
+    ASSERT_EQ(tw_memory_release(released), TW_OK) << tw_last_error();
+    const tw_status status = request != TW_REQUEST_NONE ? tw_request_finish(request) : TW_OK;
+    EXPECT_TRUE(status == TW_OK || status == TW_ERR_STALE) << status;
+    tw_remote_memory_release(remote);
+  }
+  EXPECT_GT(by_kernel, 0u);
+}
+
 TEST_F(PersistentOperations, TheyEndWithTheWorker) {
   store(source_, random_bytes());
   for (int i = 0; i < 100; ++i) {
