@@ -28,6 +28,7 @@ struct Releases {
   std::deque<Held> held;
   size_t bytes = 0;        // of `held`
   unsigned kernels = 0;    // KernelsWait
+  unsigned starting = 0;   // of these: made while a release was under way, and waiting for it
   bool releasing = false;  // the thread is in a driver's call
   bool thread = false;     // ends when nothing is held
 
@@ -55,11 +56,15 @@ struct Releases {
 
 }  // namespace
 
+/// Counted first: what is queued behind the release under way is kept back.
 KernelsWait::KernelsWait() {
   Releases& all = state_of_process<Releases>();
   std::unique_lock lock(all.mutex);
-  if (all.kernels == 0) all.changed.wait(lock, [&all] { return !all.releasing; });
-  ++all.kernels;
+  const bool none = all.kernels++ == all.starting;
+  if (!none || !all.releasing) return;
+  ++all.starting;
+  all.changed.wait(lock, [&all] { return !all.releasing; });
+  --all.starting;
 }
 
 KernelsWait::~KernelsWait() {

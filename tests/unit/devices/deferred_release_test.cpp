@@ -10,6 +10,8 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.hpp"
+
 namespace thalweg::impl::test {
 namespace {
 
@@ -81,6 +83,38 @@ TEST(DeferredRelease, NoKernelStartsIntoOne) {
   EXPECT_EQ(begun.get_future().wait_for(20ms), std::future_status::timeout);
   driver.set_value();
   starts.join();
+}
+
+/// Of several that are queued it waits for one, and the others are kept back.
+TEST(DeferredRelease, KernelsWaitForTheOneUnderWay) {
+  await_releases(kLong);
+  std::atomic<bool> first{false}, second{false};
+  std::promise<void> driver, under_way;
+  release_later(pin(first, driver.get_future().share(), &under_way), 1);
+  release_later(pin(second), 1);
+  under_way.get_future().wait();
+  std::atomic<unsigned> begun{0};
+  std::promise<void> over;
+  const std::shared_future<void> ends = over.get_future().share();
+  const auto kernel = [&] {
+    const KernelsWait kernels;
+    EXPECT_TRUE(first);
+    ++begun;
+    ends.wait();
+  };
+  std::thread one(kernel), other(kernel);
+  const Deadline limit(kLong / 2);
+  while (!kernels_wait() && !limit.passed()) std::this_thread::yield();
+  EXPECT_TRUE(kernels_wait()) << "it is to be counted before the next release begins";
+  driver.set_value();
+  while (begun != 2) std::this_thread::yield();
+  await_releases(kLong);
+  EXPECT_FALSE(second);
+  over.set_value();
+  one.join();
+  other.join();
+  await_releases(kLong);
+  EXPECT_TRUE(second);
 }
 
 }  // namespace
