@@ -182,25 +182,29 @@ Status CudaDevice::load_kernels() {
   return backend_.kernels().load_here();
 }
 
-/// A page of them is made at the first call. Without, signals take a launch of their own.
-uint64_t CudaDevice::take_counter() {
+/// A page of them.
+bool CudaDevice::make_counters() {
   constexpr size_t kCount = 1024;
   constexpr uint64_t kStride = 8;
+  const PersistentPause pause;
+  CuPointer page = 0;
+  if (driver().MemAlloc(&page, kCount * kStride) != result::success) return false;
+  if (driver().MemsetD8Async(page, 0, kCount * kStride, pool_stream_) != result::success ||
+      driver().StreamSynchronize(pool_stream_) != result::success) {
+    driver().MemFree(page);
+    return false;
+  }
+  for (uint64_t i = 0; i < kCount; ++i) counters_.push_back(page + i * kStride);
+  return true;
+}
+
+/// They are made at the first call that finds memory for them. Without, signals take a launch of their own.
+uint64_t CudaDevice::take_counter() {
   const OnDevice current(*this);
   if (is_error(current.status())) return 0;
   const std::lock_guard lock(making_);
   if (!counters_made_ && pool_stream_ == nullptr) driver().StreamCreate(&pool_stream_, kStreamNonBlocking);
-  if (!counters_made_ && pool_stream_ != nullptr) {
-    counters_made_ = true;
-    const PersistentPause pause;
-    CuPointer page = 0;
-    if (driver().MemAlloc(&page, kCount * kStride) != result::success) return 0;
-    if (driver().MemsetD8Async(page, 0, kCount * kStride, pool_stream_) != result::success ||
-        driver().StreamSynchronize(pool_stream_) != result::success) {
-      return 0;
-    }
-    for (uint64_t i = 0; i < kCount; ++i) counters_.push_back(page + i * kStride);
-  }
+  if (!counters_made_ && pool_stream_ != nullptr) counters_made_ = make_counters();
   if (counters_.empty()) return 0;
   const uint64_t counter = counters_.back();
   counters_.pop_back();

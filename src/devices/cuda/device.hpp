@@ -81,11 +81,13 @@ class CudaDevice final : public Device {
   Status enable_peer(CuContext from, CuContext to);
   Status share_row(uint64_t base, uint64_t length) const;
   Status share_pool(CuPool pool) const;
+  bool make_counters();
 
   CudaBackend& backend_;
   const int ordinal_;
   const Uuid uuid_;
   BornHere born_;
+
   std::mutex making_;  // held while the driver makes things; guards the stream and the counters
   std::atomic<CuContext> context_{nullptr};
   bool flushes_ = false;            // written before context_

@@ -368,5 +368,24 @@ TEST_F(CudaQueueTest, SignalsComeWithTheKernelOrBehindIt) {
   EXPECT_EQ(fake->calls["FuncLoad"] - loaded, static_cast<unsigned>(KernelName::count_));
 }
 
+/// One lack of memory does not cost all later signals a launch of their own.
+TEST_F(CudaQueueTest, CountersAreMadeOnceThereIsMemoryForThem) {
+  open();
+  const char* const failing[] = {"MemAlloc", "MemsetD8Async", "StreamSynchronize"};
+  for (const char* const call : failing) {
+    const unsigned allocated = fake->calls["MemAlloc"], freed = fake->calls["MemFree"];
+    fake->fail_next[call] = result::out_of_memory;
+    const auto queue = make_queue();
+    EXPECT_EQ(fake->fail_next.count(call), 0u) << call << ": they are made with the first queue that finds none";
+    EXPECT_EQ(fake->calls["MemAlloc"] - allocated, 1u) << call;
+    EXPECT_EQ(fake->calls["MemFree"] - freed, call == failing[0] ? 0u : 1u) << call;
+  }
+  const unsigned allocated = fake->calls["MemAlloc"];
+  for (int i = 0; i < 3; ++i) {
+    const auto queue = make_queue();
+    EXPECT_EQ(fake->calls["MemAlloc"] - allocated, 1u);
+  }
+}
+
 }  // namespace
 }  // namespace thalweg::impl::cuda
