@@ -60,6 +60,14 @@ Status CudaQueue::signal_alone(const SignalAfter& signal, uint64_t status) {
   return launch_raw(driver(), device_.backend().kernels(), KernelName::signal, 1, 1, stream_, &ends);
 }
 
+/// Behind a kernel that was launched. Where it fails, that kernel is over, as the error gives its buffers back; one that was captured
+/// has not begun.
+Status CudaQueue::signal_behind(const SignalAfter& signal, uint64_t status) {
+  const Status launched = signal_alone(signal, status);
+  if (is_error(launched) && capture() == CaptureState::none) driver().StreamSynchronize(stream_);
+  return launched;
+}
+
 Status CudaQueue::launch_one(const CopyKernel& kernel) {
   const Copy copy = simplify(kernel.copy);
   if (copy.width == 0) return kernel.signal.address == 0 ? Status{TW_OK} : signal_alone(kernel.signal, kernel.status);
@@ -76,7 +84,7 @@ Status CudaQueue::launch_one(const CopyKernel& kernel) {
   const KernelName name = wide ? KernelName::copy_wide : KernelName::copy_narrow;
   Status status = launch_raw(driver(), device_.backend().kernels(), name, blocks, kThreads, stream_, &arguments);
   if (is_error(status) || together || kernel.signal.address == 0) return status;
-  return signal_alone(kernel.signal, kernel.status);
+  return signal_behind(kernel.signal, kernel.status);
 }
 
 Status CudaQueue::launch_one(const BlocksKernel& kernel) {
@@ -91,7 +99,7 @@ Status CudaQueue::launch_one(const BlocksKernel& kernel) {
   Status status =
       launch_raw(driver(), device_.backend().kernels(), KernelName::copy_blocks, blocks, kThreads, stream_, &arguments);
   if (is_error(status) || together || kernel.signal.address == 0) return status;
-  return signal_alone(kernel.signal, kernel.status);
+  return signal_behind(kernel.signal, kernel.status);
 }
 
 Status CudaQueue::launch_one(const WaitKernel& kernel) {

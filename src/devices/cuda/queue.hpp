@@ -51,6 +51,7 @@ class CudaQueue final : public Queue {
   Status launch_program(KernelName name, const ProgramShape& shape, bool early_start, const Arguments& arguments);
   Status run_exchange(const ProgramRun& program);
   Status signal_alone(const SignalAfter& signal, uint64_t status);
+  Status signal_behind(const SignalAfter& signal, uint64_t status);
   uint64_t counter_now();
   friend class CudaGraph;
 

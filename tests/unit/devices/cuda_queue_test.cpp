@@ -368,6 +368,33 @@ TEST_F(CudaQueueTest, SignalsComeWithTheKernelOrBehindIt) {
   EXPECT_EQ(fake->calls["FuncLoad"] - loaded, static_cast<unsigned>(KernelName::count_));
 }
 
+/// The buffers go back with the error.
+TEST_F(CudaQueueTest, AKernelWhoseSignalIsRefusedIsOver) {
+  open();
+  if (!has_kernels()) GTEST_SKIP() << last_error();
+  constexpr size_t kLength = 1 << 20, kPairs = 2;
+  const uint64_t a = allocate(MemoryKind::device, kLength), b = allocate(MemoryKind::device, kLength);
+  const uint64_t word = allocate(MemoryKind::pinned, 8), pairs = allocate(MemoryKind::pinned, kPairs * sizeof(BlockPair));
+  for (size_t i = 0; i < kPairs; ++i)
+    reinterpret_cast<BlockPair*>(pairs)[i] = {a + i * kLength / kPairs, b + i * kLength / kPairs};
+  fake->fail_next["MemAlloc"] = result::out_of_memory;  // no counter: the signal takes a launch of its own
+  auto queue = make_queue();
+  for (const Kernel& kernel : {Kernel(CopyKernel{{a, b, kLength}, {word, 1, true}}),
+                               Kernel(BlocksKernel{pairs, kPairs, kLength / kPairs, {word, 1, true}})}) {
+    const std::vector<std::byte> payload = fill(b, kLength);
+    unsigned launches = 0;
+    fake->watch = [&](const std::string& name) {
+      if (name == "LaunchKernel" && ++launches == 2) fake->fail_next[name] = result::launch_timeout;
+    };
+    EXPECT_TRUE(is_error(queue->launch(kernel)));
+    fake->watch = nullptr;
+    EXPECT_EQ(launches, 2u);
+    EXPECT_EQ(bytes_at(a, kLength), payload);
+  }
+  ASSERT_EQ(queue->synchronize(), TW_OK);
+  EXPECT_EQ(word_at(word), 0u);
+}
+
 /// One lack of memory does not cost all later signals a launch of their own.
 TEST_F(CudaQueueTest, CountersAreMadeOnceThereIsMemoryForThem) {
   open();
