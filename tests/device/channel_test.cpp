@@ -159,6 +159,43 @@ TEST(DeviceChannel, PiecesDoNotWait) {
   EXPECT_TRUE(pipe.send.count == 1 && pipe.recv.posted == 1 && pipe.recv.taken == 1);
 }
 
+/// An entry that is filled in while it is read: of its words a plain read finds the room that is new and else what was there before,
+/// as a GPU may, until the room was read with acquire order.
+struct EntryMachine : DirectMachine {
+  static constexpr bool whole_runs = false;
+  const RecvBuffer* entry = nullptr;
+  bool* acquired = nullptr;
+  template <class T>
+  T read(const T* from) const {
+    const auto at = reinterpret_cast<uintptr_t>(from), first = reinterpret_cast<uintptr_t>(entry);
+    const bool old = !*acquired && at - first < offsetof(RecvBuffer, capacity);
+    return old ? T{} : DirectMachine::read(from);
+  }
+  u64 acquire(const u64* word) const {
+    *acquired = *acquired || word == &entry->capacity;
+    return DirectMachine::acquire(word);
+  }
+};
+
+TEST(DeviceChannel, AnEntryThatIsOnlyNowFilledInIsReadBehindItsRoom) {
+  for (u32 i = 0; i < kRecvBuffers - 1; ++i) {
+    Pipe pipe;
+    Buffers buffers(pipe);
+    bool acquired = false;
+    EntryMachine m;
+    m.entry = &pipe.recv_buffers[i];
+    m.acquired = &acquired;
+    ASSERT_TRUE(try_post(DirectMachine(), &pipe.recv, 0, i));
+    Sending sending;
+    ASSERT_TRUE(try_begin_send(m, &pipe.send, 0, 200, &sending));
+    EXPECT_EQ(sending.status, 0);
+    Area source(200);
+    copy_part(DirectMachine(), 0, 1, sending.to, contiguous_at(source.data()), 200, {0, 200});
+    buffers.expect(i, source.data(), 200);
+    EXPECT_TRUE(buffers.area[i].check());
+  }
+}
+
 TEST(DeviceChannel, TooLongASendFailsOnBothSidesAndWritesNothing) {
   Pipe pipe;
   Buffers buffers(pipe);

@@ -63,12 +63,12 @@ THALWEG_DEVICE u64 entry_word(M m, const void* word) {
 }
 
 /// What the n-th receive's credit holds: where the send lands. Reads the receive buffer in the executor's memory, once. A peer may have
-/// given a credit for one that is only now filled in, or taken back: its room is written last, and taken away first, and what it was
-/// not throughout is none.
+/// given a credit for one that is only now filled in, or taken back: its room is written last, and taken away first, so it is read first,
+/// with acquire order; what it was not throughout is none.
 template <class M>
 THALWEG_DEVICE Sending begin_send(M m, const RecvBuffer* recv_buffers, u64 n, u64 credit, u64 bytes) {
   const RecvBuffer* const recv_buffer = recv_buffer_of(recv_buffers, credit);
-  const u64 capacity = entry_word(m, &recv_buffer->capacity);
+  const u64 capacity = m.acquire(&recv_buffer->capacity);
   Sending out{n, contiguous_at(entry_word(m, &recv_buffer->to.base)), capacity, 0};
   out.to.block = entry_word(m, &recv_buffer->to.block);
   out.to.pieces = reinterpret_cast<const Piece*>(entry_word(m, &recv_buffer->to.pieces));

@@ -155,13 +155,13 @@ class BlockGroup {
     }
     return machine::lanes_with(some);
   }
-  /// Straight from the receive buffer's entry, which is this device's memory.
+  /// Straight from the receive buffer's entry, which is this device's memory; its room, which is written last, is read first.
   THALWEG_DEVICE void move(device::DirectMachine m, const device::Step& step, const device::RecvBuffer* recv_buffer, u32 block,
                            u32 blocks, u32 item) const {
     if constexpr (Reduces) {
       if (step.kind == device::StepKind::reduce) return reduce(m, step, block, blocks, item);
     }
-    if (recv_buffer != nullptr && step.bytes > recv_buffer->capacity) return;
+    if (recv_buffer != nullptr && step.bytes > m.acquire(&recv_buffer->capacity)) return;
     const device::Side& to = recv_buffer != nullptr ? recv_buffer->to : step.to;
     const Items items = items_of(step, block, blocks, item);
     if (!device::contiguous(to) || !device::contiguous(step.from)) return copy_items(items, to, step.from);

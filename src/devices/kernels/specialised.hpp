@@ -17,7 +17,7 @@ using device::Move;
 using device::Part;
 using device::Poll;
 using device::Ready;
-using device::RecvBuffer;
+using device::Sending;
 using device::Side;
 using device::Step;
 using device::Word16;
@@ -25,9 +25,7 @@ using device::Word16;
 /// What a block's first thread found, for all.
 struct SpecialisedShared {
   u32 started;
-  u32 plain;  // a send's receive buffer is contiguous
-  u64 to;
-  const RecvBuffer* recv_buffer;
+  Side to;  // of a send
 };
 
 /// Not in line: most runs are of aligned contiguous memory.
@@ -121,10 +119,10 @@ class Mover {
   }
   /// A receive buffer of any layout or alignment.
   THALWEG_DEVICE void store(const SpecialisedShared& landed) {
-    const u64 common = landed.to | step_.from.base | step_.bytes;
+    const u64 common = landed.to.base | step_.from.base | step_.bytes;
     const bool words = common % 16 == 0 || (one_ && common % 8 == 0);
-    if (landed.plain != 0 && words && device::contiguous(step_.from)) return store(landed.to);
-    copy_apart(rank_, size_, &landed.recv_buffer->to, &step_.from, step_.bytes, Part{0, step_.bytes});
+    if (device::contiguous(landed.to) && words && device::contiguous(step_.from)) return store(landed.to.base);
+    copy_apart(rank_, size_, &landed.to, &step_.from, step_.bytes, Part{0, step_.bytes});
   }
 
  private:
@@ -174,13 +172,10 @@ THALWEG_DEVICE u32 start_block(Run& run, SpecialisedShared& shared) {
   u32 started = kBegun | kMoves;
   if constexpr (kMove == Move::send) {
     if (!await<Wait::credit>(run)) return kBegun;
-    const RecvBuffer* const recv_buffer =
-        run.recv_buffer();  // not read before: it may be another one until the credit names it
-    const u64 to = recv_buffer->to.base, block = recv_buffer->to.block, capacity = recv_buffer->capacity;
-    shared.plain = block == device::kContiguous && recv_buffer->to.pieces == nullptr;
-    shared.to = to;
-    shared.recv_buffer = recv_buffer;
-    if (!run.fits(capacity)) started = kBegun | kTooShort;
+    // Not read before: it may be another one until the credit names it.
+    const Sending sending = device::begin_send(device::DirectMachine(), run.recv_buffer(), 0, 0, run.move_step().bytes);
+    shared.to = sending.to;
+    if (!run.fits(sending.capacity)) started = kBegun | kTooShort;
   }
   return await<Wait::before>(run) ? started : kBegun;
 }

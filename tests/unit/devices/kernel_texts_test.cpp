@@ -213,6 +213,59 @@ TEST(KernelTexts, SpecialisedKernelsOfACopyBehindAWait) {
   EXPECT_EQ(both, 1u);
 }
 
+TEST(KernelTexts, SpecialisedSendsToReceiveBuffersOfAnyLayout) {
+  constexpr size_t kPitch = 48, kRow = 24;
+  for (const size_t bytes : {size_t{8}, size_t{1024}, size_t{777}}) {
+    for (const bool rows : {false, true}) {
+      Bytes source(bytes), target(2 * bytes + kPitch);
+      std::vector<unsigned char> expected = target.all;
+      u64 credits[device::kSlots] = {device::slot_word(0, 3)}, flags[device::kSlots] = {};
+      std::vector<device::RecvBuffer> recv_buffers(device::kRecvBuffers);
+      recv_buffers[3] = {rows ? device::rows_at(target.data(), kRow, kPitch) : device::contiguous_at(target.data()), bytes};
+      device::SendEnd end{};
+      end.credits = credits;
+      end.flags = flags;
+      end.recv_buffers = recv_buffers.data();
+      device::Step step{};
+      step.kind = device::StepKind::send;
+      step.bytes = bytes;
+      step.from = device::contiguous_at(source.data());
+      step.end = &end;
+      Prepared one({step});
+      run_as<Poll::none, Move::send>(one);
+      for (size_t i = 0; i < bytes; ++i) expected[Bytes::kGuard + (rows ? i / kRow * kPitch + i % kRow : i)] = source.data()[i];
+      EXPECT_EQ(target.all, expected) << bytes << (rows ? " in rows" : "");
+      EXPECT_EQ(flags[0], device::slot_word(0, 0));
+    }
+  }
+}
+
+/// Also one whose room is there no more, or not yet.
+TEST(KernelTexts, ASpecialisedSendIntoTooLittleRoomMovesNothing) {
+  for (const uint64_t room : {uint64_t{0}, uint64_t{99}}) {
+    Bytes source(100), target(100);
+    const std::vector<unsigned char> before = target.all;
+    u64 credits[device::kSlots] = {device::slot_word(0, 0)}, flags[device::kSlots] = {};
+    device::RecvBuffer recv_buffer{device::contiguous_at(target.data()), room};
+    device::SendEnd end{};
+    end.credits = credits;
+    end.flags = flags;
+    end.recv_buffers = &recv_buffer;
+    device::Step step{};
+    step.kind = device::StepKind::send;
+    step.bytes = source.size();
+    step.from = device::contiguous_at(source.data());
+    step.end = &end;
+    Prepared one({step});
+    one.common.specialised = specialised_of(one.steps, one.after);
+    SpecialisedShared shared;
+    run_specialised<Poll::none, Move::send>(one.inlined<SmallProgram>(), one.common, shared);
+    EXPECT_EQ(target.all, before);
+    EXPECT_EQ(one.failure.code, TW_ERR_TRUNCATED);
+    EXPECT_EQ(flags[0], device::slot_word(0, static_cast<u64>(-TW_ERR_TRUNCATED)));
+  }
+}
+
 TEST(KernelTexts, APersistentBlockDoesItsCommandsAndEnds) {
   static persistent::Shared shared;
   std::memset(static_cast<void*>(&shared), 0, sizeof shared);
