@@ -169,7 +169,10 @@ Status PlanChannels::await_recv_buffer(size_t index, const Deadline& deadline) {
   Status status;
   while ((status = settled(index)) == TW_IN_PROGRESS) {
     if (Status s = Proxy::check_peer(*list_[index].endpoint); is_error(s)) return s;
-    if (deadline.passed()) return missing(list_[index], "the peer has not answered to the new buffer");
+    if (deadline.passed())
+      return missing(list_[index],
+                     "the peer has not answered to the new buffer: it does not progress, or runs there have been "
+                     "under way since 256 updates ago, and have to end first");
     if (Status s = proxy_.await_change(lock, [this] { progress_workers(); }); is_error(s)) return s;
   }
   return status;
