@@ -72,8 +72,7 @@ void endpoint_close(Endpoint& self, bool force) {
   self.worker->enter();
   if (self.closed()) return;  // it has ended by itself
   self.worker->disarm();
-  tw_endpoint* handle = std::exchange(self.handle, nullptr);
-  tw_endpoint_set_user(handle, nullptr);
+  tw_endpoint* const handle = self.let_go();
   tw_request request = TW_REQUEST_NONE;
   tw_status status = tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &request);
   const auto gone = [](tw_status ended) { return ended == TW_ERR_PEER_LOST || ended == TW_ERR_CLOSED; };  // as closed as can be
@@ -92,10 +91,9 @@ void endpoint_close(Endpoint& self, bool force) {
 nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
   Endpoint& self = *nb::inst_ptr<Endpoint>(owner);
   Operation operation(self.worker_object, self.worker, Result::none);
-  tw_endpoint* handle = self.get();
+  self.get();
   self.worker->disarm();
-  self.handle = nullptr;
-  tw_endpoint_set_user(handle, nullptr);
+  tw_endpoint* const handle = self.let_go();
   operation.posted(tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &operation.request));
   return nb::steal(into_request(std::move(operation)));
 }
@@ -191,30 +189,61 @@ nb::object listener_make(nb::handle_t<Worker> owner, const std::string& address,
 }  // namespace
 
 nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
-  if (void* user = tw_endpoint_user(endpoint); user != nullptr) {
-    nb::object known = nb::borrow(static_cast<PyObject*>(user));
-    bool& held = nb::inst_ptr<Endpoint>(known)->owned;
+  Worker& by = *nb::inst_ptr<Worker>(worker);
+  void* const user = tw_endpoint_user(endpoint);
+  Endpoint* const known = user == nullptr || user == &by.kept ? nullptr : nb::inst_ptr<Endpoint>(static_cast<PyObject*>(user));
+  if (known != nullptr) {
     tw_request none = TW_REQUEST_NONE;
-    if (owned && held) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, &none);  // one of two handles: counts down
-    held = held || owned;
-    return known;
+    if (owned && known->owned) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, &none);  // one of two handles: counts down
+    known->owned = known->owned || owned;
+    return nb::borrow(known->object);
   }
   if (tw_endpoint_state(endpoint) == TW_ERR_HANDLE) return nb::none();
   nb::object object = nb::inst_alloc_zero(nb::type<Endpoint>());
   Endpoint& made = *nb::inst_ptr<Endpoint>(object);
   made.worker_object = nb::borrow(worker);
-  made.worker = nb::inst_ptr<Worker>(worker);
+  made.worker = &by;
   made.handle = endpoint;
   made.owned = owned;
   made.object = object.ptr();
+  made.kept = by.take_kept(endpoint);
   tw_endpoint_set_user(endpoint, object.ptr());
   return object;
 }
 
+void Worker::keep(tw_endpoint* endpoint, nb::object what) noexcept {
+  std::vector<nb::object> over;  // of endpoints that have ended; they end last, because that may run Python
+  for (auto at = kept.begin(); at != kept.end();) {
+    if (tw_endpoint_user(at->first) == &kept) {
+      ++at;
+    } else {
+      over.push_back(std::move(at->second));
+      at = kept.erase(at);
+    }
+  }
+  kept.emplace(endpoint, std::move(what));
+  tw_endpoint_set_user(endpoint, &kept);
+}
+
+nb::object Worker::take_kept(tw_endpoint* endpoint) noexcept {
+  if (tw_endpoint_user(endpoint) != &kept) return {};
+  const auto node = kept.extract(endpoint);
+  return node.empty() ? nb::object() : std::move(node.mapped());
+}
+
+tw_endpoint* Endpoint::let_go() noexcept {
+  tw_endpoint* const gone = std::exchange(handle, nullptr);
+  if (kept.is_valid()) {
+    worker->keep(gone, std::move(kept));
+  } else {
+    tw_endpoint_set_user(gone, nullptr);
+  }
+  return gone;
+}
+
 void Endpoint::drop() noexcept {
-  tw_endpoint* ended = std::exchange(handle, nullptr);
-  if (ended == nullptr || worker == nullptr || !worker->alive() || tw_endpoint_user(ended) != object) return;
-  tw_endpoint_set_user(ended, nullptr);
+  if (handle == nullptr || worker == nullptr || !worker->alive() || !named()) return;
+  tw_endpoint* const ended = let_go();
   if (!owned) return;
   worker->disarm();
   worker->in_turn([ended] {
@@ -269,6 +298,9 @@ void bind_endpoint(nb::module_& m) {
           "pending ends with ClosedError.")
       .def("iclose", &endpoint_iclose, nb::kw_only(), arg("force") = false, "As close, but returns a Request.")
       .def_prop_ro("closed", [](const Endpoint& e) { return e.closed(); })
+      .def_prop_rw(
+          "_kept", [](const Endpoint& e) { return e.kept.is_valid() ? e.kept : nb::none(); },
+          [](Endpoint& e, nb::object what) { e.kept = std::move(what); })
       .def("explain", &endpoint_explain, arg("verb") = "send", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
            "The table of protocols for a verb (send, am, bytes, put, get, atomic, signal, put_blocks, get_blocks) of length "
            "bytes:\n"

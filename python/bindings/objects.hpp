@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,8 @@ struct Worker {
   std::atomic<size_t> am_waiting{0};
   std::vector<std::function<void()>> after_close;  ///< ends of sinks that operations under way still had
   std::vector<std::function<void()>> handed_over;  ///< what destructors on other threads could not do at once
+  /// Endpoint::kept of those that have no Python object now. Its address is the user of their endpoints meanwhile.
+  std::unordered_map<tw_endpoint*, nb::object> kept;
 
   ~Worker() { close(); }
   void close() noexcept;
@@ -141,7 +144,9 @@ struct Worker {
   }
   void tell_disarmed() noexcept;
   void tell_closing() noexcept;
-  void left() noexcept;  ///< a waiter is out: what was handed over is done by the last one
+  void keep(tw_endpoint* endpoint, nb::object what) noexcept;
+  nb::object take_kept(tw_endpoint* endpoint) noexcept;  ///< not valid: nothing was kept
+  void left() noexcept;                                  ///< a waiter is out: what was handed over is done by the last one
   void end_handed() noexcept;
   /// A call of this thread's has progressed with the GIL, and a function of Python's ran meanwhile.
   void progressed() noexcept {
@@ -167,10 +172,12 @@ struct Endpoint {
   tw_endpoint* handle = nullptr;
   PyObject* object = nullptr;  ///< of this one: the endpoint's user
   bool owned = false;          ///< made by this program's connect or accept; else met as the sender of a message
+  nb::object kept;             ///< objects.Kept: lives as long as the handle, in one Endpoint or another
 
   ~Endpoint() { drop(); }
-  void drop() noexcept;      ///< graceful close without waiting
-  tw_endpoint* get() const;  ///< raises when closed
+  tw_endpoint* let_go() noexcept;  ///< the handle, which is this one's no more
+  void drop() noexcept;            ///< graceful close without waiting
+  tw_endpoint* get() const;        ///< raises when closed
   /// Is the handle still this endpoint's? The library ends one that no program holds some time after its peer, and gives the place
   /// to another one.
   bool named() const { return tw_endpoint_user(handle) == object; }

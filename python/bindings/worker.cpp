@@ -121,6 +121,7 @@ void Worker::close() noexcept {
   }
   const auto requests = std::exchange(watched, {}), dropped = std::exchange(orphans, {});
   const auto callables = std::exchange(handlers, {});
+  const auto of_endpoints = std::exchange(kept, {});
   const nb::object told = std::move(on_disarm), kept = std::move(raised);
   if (kept.is_valid()) {  // no call comes that could raise it
     const nb::error_scope pending;

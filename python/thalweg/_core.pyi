@@ -379,6 +379,7 @@ class ConnectionRequest:
 
 @final
 class Endpoint(_Closing):
+    _kept: Any
     @property
     def worker(self) -> Worker: ...
     @property

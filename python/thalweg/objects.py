@@ -17,7 +17,6 @@ import io
 import pickle
 import struct
 import sys
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -125,13 +124,32 @@ class Incoming:
 
 
 SENT, RECEIVED = "sent", "received"
-_broken: weakref.WeakKeyDictionary[_core.Endpoint, set[tuple[str, int]]] = weakref.WeakKeyDictionary()
+
+
+class Kept:
+    """What is known of the objects on a connection, for as long as it lasts: its endpoint may be several Python objects, one
+    after the other."""
+
+    __slots__ = ("arrived", "broken")
+
+    def __init__(self) -> None:
+        self.broken: set[tuple[str, int]] = set()  # ways and tags with an object that is in its middle, or ended there
+        self.arrived: dict[int, Incoming | BaseException] = {}  # by tag: an object whose receiver had gone, or how it ended
+
+
+def kept_of(endpoint: _core.Endpoint) -> Kept:
+    """That of the endpoint's connection."""
+    kept: Kept | None = endpoint._kept
+    if kept is None:
+        kept = endpoint._kept = Kept()
+    return kept
 
 
 def demand_whole(endpoint: _core.Endpoint, way: str, tag: int) -> None:
     """Raises ProtocolError where an object of that way and tag ended in its middle: what follows belongs to it, and may look
     like an object's beginning, which no peer has vouched for."""
-    if _broken and (way, tag) in _broken.get(endpoint, ()):
+    kept = endpoint._kept
+    if kept is not None and (way, tag) in kept.broken:
         raise ProtocolError(
             f"an object of tag {tag} ended in its middle when it was {way}: no more are {way} with this tag on this endpoint. "
             "Connect anew, or use another tag"
@@ -141,13 +159,15 @@ def demand_whole(endpoint: _core.Endpoint, way: str, tag: int) -> None:
 @contextlib.contextmanager
 def whole(endpoint: _core.Endpoint, way: str, tag: int) -> Iterator[None]:
     """The middle of an object: what is raised in it leaves the rest of the object to be taken for the next one."""
+    broken = kept_of(endpoint).broken
+    broken.add((way, tag))  # first: the endpoint's Python object may be closed in it, and the connection go on
     try:
         yield
-    except (PeerLost, ClosedError):  # nothing follows
+    except (PeerLost, ClosedError):
+        if not endpoint.closed:  # the connection has ended: nothing follows
+            broken.discard((way, tag))
         raise
-    except BaseException:
-        _broken.setdefault(endpoint, set()).add((way, tag))
-        raise
+    broken.discard((way, tag))
 
 
 def demand_length(length: int, announced: int) -> None:

@@ -3,12 +3,15 @@
 
 import asyncio
 import contextlib
+import gc
 import multiprocessing.connection
 import os
+import secrets
 import signal
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -152,6 +155,48 @@ def test_an_object_that_cannot_be_sent_to_its_end_is_the_last_of_its_tag(me):
     with pytest.raises(tw.ProtocolError, match="middle"):
         me.send_object("next", 1)
     assert me.recv(bytearray(20_000), 1).length == len(header)
+
+
+@contextlib.contextmanager
+def endpoint_of_a_group(context):
+    with tw.init(job_key=secrets.token_bytes(32)) as world:
+        yield lambda: world.endpoint(0), lambda *message: world.endpoint(0).isend(*message)
+
+
+@contextlib.contextmanager
+def endpoint_of_a_sender(context):
+    with tw.Worker(context) as worker, tw.Worker(context, progress="thread") as other:
+        theirs = other.connect(worker.address, wait=False)
+
+        def sender():
+            theirs.isend(b"who", 9)
+            return worker.recv(bytearray(3), 9).endpoint
+
+        yield sender, theirs.isend
+
+
+@pytest.mark.parametrize("made", [endpoint_of_a_group, endpoint_of_a_sender])
+def test_an_object_that_ended_in_its_middle_is_the_last_one_also_of_another_python_object(context, made):
+    """An endpoint that the program has not made is a new object where the last one was dropped."""
+    header, (part,) = messages_of(ARRAY)
+    inner = thalweg.objects.encode("what a stranger gave the peer to send as data")[0]
+    with made(context) as (endpoint, isend):
+        sent = [isend(message, 1) for message in (header, part[:-1], inner)]
+        first = weakref.ref(endpoint())
+        with pytest.raises(tw.ProtocolError, match="announced"):
+            endpoint().recv_object(1, timeout=20)
+        tw.wait_all(sent)
+        sent.clear()
+        for _ in range(2):
+            gc.collect()
+            assert first() is None
+            first = weakref.ref(endpoint())
+            with pytest.raises(tw.ProtocolError, match="middle"):
+                endpoint().recv_object(1, timeout=20)
+        assert endpoint().recv(bytearray(1000), 1).length == len(inner)  # nobody has taken it
+        done = isend(thalweg.objects.encode("fine")[0], 2)
+        assert endpoint().recv_object(2) == "fine"
+        done.wait(20)
 
 
 def test_ends_are_made_while_others_are_looked_for():
