@@ -195,8 +195,9 @@ nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
   if (known != nullptr) {
     tw_request none = TW_REQUEST_NONE;
     if (owned && known->owned) (void)tw_endpoint_close(endpoint, TW_CLOSE_GRACEFUL, &none);  // one of two handles: counts down
-    known->owned = known->owned || owned;
-    return nb::borrow(known->object);
+    owned = known->owned = known->owned || owned;
+    if (Py_REFCNT(known->object) != 0) return nb::borrow(known->object);
+    // Else what is told of its end, through a weak reference, asks for the endpoint: a new object takes all that it had.
   }
   if (tw_endpoint_state(endpoint) == TW_ERR_HANDLE) return nb::none();
   nb::object object = nb::inst_alloc_zero(nb::type<Endpoint>());
@@ -206,7 +207,7 @@ nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
   made.handle = endpoint;
   made.owned = owned;
   made.object = object.ptr();
-  made.kept = by.take_kept(endpoint);
+  made.kept = known != nullptr ? std::move(known->kept) : by.take_kept(endpoint);
   tw_endpoint_set_user(endpoint, object.ptr());
   return object;
 }

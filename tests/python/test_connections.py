@@ -8,6 +8,7 @@ import secrets
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 import thalweg as tw
@@ -336,3 +337,29 @@ def test_an_endpoint_that_ended_with_its_peer_is_closed_whoever_has_its_place(co
         with pytest.raises(tw.ClosedError):
             endpoint.isend(b"for whom?", 1)
         endpoint.close()
+
+
+@pytest.mark.parametrize("owned", [True, False], ids=["connect", "sender"])
+def test_what_is_told_of_an_endpoints_end_may_ask_for_it(worker, owned):
+    """A callback of a weak reference runs when the object has no reference any more."""
+    ends = []
+
+    def again(_):
+        ends.append(worker.connect(worker.address) if owned else worker.recv(bytearray(1), 1).endpoint)
+
+    first = worker.connect(worker.address)
+    first.isend(b"x", 1).wait(20)
+    watch = weakref.ref(first, again)
+    del first
+    gc.collect()
+    assert watch() is None
+    (end,) = ends
+    ends.clear()
+    got = bytearray(5)
+    receive = end.irecv(got, 2)
+    end.send(b"hello", 2)
+    assert receive.wait(20).length == 5
+    assert got == b"hello"
+    assert worker.connect(worker.address) is end
+    end.close()
+    assert end.closed
