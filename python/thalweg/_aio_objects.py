@@ -5,6 +5,7 @@ that sent or received it is cancelled, because what follows on its tag would els
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from .objects import (
     demand_whole,
     encode,
     give_header,
+    kept_of,
     post_object,
     take_header,
     unsafe,
@@ -30,9 +32,10 @@ _T = TypeVar("_T")
 
 
 class Objects:
-    """What is sent and received as objects on one endpoint."""
+    """What is sent and received as objects on one endpoint. An object that is under way keeps it; one that has come waits with
+    the connection (objects.Kept)."""
 
-    __slots__ = ("_begun", "_receiving", "core", "worker")
+    __slots__ = ("__weakref__", "_begun", "_receiving", "core", "worker")
 
     def __init__(self, worker: Worker, core: _core.Endpoint) -> None:
         self.worker = worker
@@ -81,30 +84,25 @@ class Objects:
         """As Endpoint.recv_object."""
         await self._demand_safe()
         async with self._receiving:
-            incoming = None
-            while incoming is None and tag in self._begun:  # by one that was cancelled
-                incoming = await self._rest_of(tag)
-            if incoming is None:
-                incoming = await self._next_object(tag, device)
-            value = incoming.load()
-            give_header(incoming.header)
-            return value
+            while (incoming := await self._next(tag)) is None:
+                await self._begin(tag, device)
+            if isinstance(incoming, Incoming):
+                value = incoming.load()
+                give_header(incoming.header)
+                return value
+            try:
+                raise incoming
+            finally:
+                del incoming  # it has this frame
 
-    async def _rest_of(self, tag: int) -> Incoming | None:
-        """The object that its task in _begun takes to its end; who is cancelled leaves it there. None: it had not begun."""
-        task = self._begun[tag]
-        if task.done() and task.cancelled():
-            demand_whole(self.core, RECEIVED, tag)
-        try:
-            incoming = await asyncio.shield(task)
-        except Exception:
-            del self._begun[tag]
-            raise
-        del self._begun[tag]
-        return incoming
+    async def _next(self, tag: int) -> Incoming | BaseException | None:
+        """The object that has begun, complete, or how it ended; None: none has. Who is cancelled leaves it to the next one."""
+        if (task := self._begun.get(tag)) is not None:
+            await asyncio.wait((task,))
+        return kept_of(self.core).arrived.pop(tag, None)
 
-    async def _next_object(self, tag: int, device: Any) -> Incoming:
-        """A new one, complete."""
+    async def _begin(self, tag: int, device: Any) -> None:
+        """The next object has come, or is under way."""
         demand_whole(self.core, RECEIVED, tag)
         header = take_header()
         request = self.core.irecv(header, tag)
@@ -112,13 +110,28 @@ class Objects:
             info = request._value() if request.ended else await self.worker._value(request)
         except asyncio.CancelledError:
             if not self.worker._closed:
-                self._begun[tag] = self._go_on(self._take_if_begun(request, header, tag, device))
+                self._take_on(self._take_if_begun(request, header, tag, device), tag)
             raise
         incoming = Incoming(header, info.length, self.worker.core.context, device)
         if (rest := self._take_ended(incoming, tag)) is not None:
-            self._begun[tag] = self._go_on(rest)
-            await self._rest_of(tag)
-        return incoming
+            self._take_on(rest, tag)
+        else:
+            kept_of(self.core).arrived[tag] = incoming
+
+    def _take_on(self, rest: Coroutine[Any, Any, Incoming | None], tag: int) -> None:
+        """Takes an object to its end."""
+        task = self._begun[tag] = self._go_on(rest)
+        task.add_done_callback(functools.partial(self._taken, tag))
+
+    def _taken(self, tag: int, task: asyncio.Task[Incoming | None]) -> None:
+        del self._begun[tag]
+        kept = kept_of(self.core)
+        if task.cancelled():  # with its loop, perhaps before its first step
+            kept.broken.add((RECEIVED, tag))
+        elif (error := task.exception()) is not None:
+            kept.arrived[tag] = error.with_traceback(None)  # the frames there have this endpoint
+        elif (incoming := task.result()) is not None:
+            kept.arrived[tag] = incoming
 
     async def _take_if_begun(self, request: _core.Request, header: bytearray, tag: int, device: Any) -> Incoming | None:
         """Takes an object whose header came all the same when its receive was to be cancelled."""
@@ -126,9 +139,6 @@ class Objects:
             info = await self._outcome(request)
         except Canceled:
             return None
-        except asyncio.CancelledError:
-            with whole(self.core, RECEIVED, tag):
-                raise
         incoming = Incoming(header, info.length, self.worker.core.context, device)
         if (rest := self._take_ended(incoming, tag)) is not None:
             await rest

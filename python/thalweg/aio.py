@@ -63,6 +63,7 @@ class Worker:
         self._pending: set[asyncio.Future[Any]] = set()
         self._conditions: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
         self._endpoints: weakref.WeakValueDictionary[_core.Endpoint, Endpoint] = weakref.WeakValueDictionary()
+        self._objects: weakref.WeakValueDictionary[_core.Endpoint, Objects] = weakref.WeakValueDictionary()
         self._tasks: set[asyncio.Future[Any]] = set()
         me = weakref.ref(self)
 
@@ -140,6 +141,7 @@ class Worker:
         futures = [*self._pending, *(future for _, future in self._conditions)]
         self._conditions.clear()
         self._endpoints.clear()
+        self._objects.clear()
         if self._loop is None or self._loop.is_closed():
             self._leave()
             return
@@ -381,7 +383,10 @@ class Endpoint:
     def __init__(self, worker: Worker, core: _core.Endpoint) -> None:
         self.worker = worker
         self.core = core
-        self._objects = Objects(worker, core)
+        known = worker._objects.get(core)  # of an Endpoint that was dropped while an object was under way
+        if known is None:
+            known = worker._objects[core] = Objects(worker, core)
+        self._objects = known
 
     async def send(
         self,

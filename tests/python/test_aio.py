@@ -10,6 +10,7 @@ import os
 import resource
 import secrets
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -458,6 +459,46 @@ async def test_an_object_that_has_begun_is_the_next_receivers(context, polling):
             np.testing.assert_equal(await me.recv_object(4), after)
             await sending
             tw.wait_all(sent)
+
+
+@MODES
+@pytest.mark.parametrize("part_comes", ["behind", "meanwhile", "short"])
+@run
+async def test_an_object_that_has_begun_outlives_its_endpoints_objects(polling, part_comes):
+    """A group's endpoint is a new object each time: nothing keeps the one whose receiver has timed out."""
+    value, after = np.frombuffer(os.urandom(100_000), np.uint8), {"after": np.arange(5000)}
+    header, (part,) = objects.encode(value)
+    core = tw.init(job_key=secrets.token_bytes(32))
+    async with aio.Group(core, worker=aio.Worker.of(core.worker, polling=polling)) as world:
+        sent = [core.endpoint(0).isend(header, 4)]
+        objects_of_first = weakref.ref(world.endpoint(0)), weakref.ref(core.endpoint(0))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(world.endpoint(0).recv_object(4), 0.05)
+        gc.collect()
+        assert objects_of_first[0]() is None
+        if part_comes == "behind":  # the next one, too
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(world.endpoint(0).recv_object(4), 0.05)
+        sent.append(core.endpoint(0).isend(bytes(part)[1:] if part_comes == "short" else part, 4))
+        if part_comes != "behind":
+            for request in sent:
+                _ = request.ended or await world.worker._value(request)
+            while world.worker._tasks:
+                await asyncio.sleep(0.001)
+            tw.wait_all(sent)
+            del request, sent[:]
+            gc.collect()
+            assert objects_of_first[1]() is None
+        if part_comes == "short":
+            for match in ("announced", "middle"):
+                with pytest.raises(tw.ProtocolError, match=match):
+                    await world.endpoint(0).recv_object(4)
+            return
+        np.testing.assert_array_equal(await world.endpoint(0).recv_object(4), value)
+        sending = asyncio.ensure_future(world.endpoint(0).send_object(after, 4))
+        np.testing.assert_equal(await world.endpoint(0).recv_object(4), after)
+        await sending
+        tw.wait_all(sent)
 
 
 @MODES
