@@ -27,7 +27,7 @@ from typing import Any
 
 from . import _core
 from ._aio_objects import Objects
-from .errors import ClosedError, PeerLost
+from .errors import ClosedError, PeerLost, TimedOut
 
 _ROUNDS = 32  # turns of progress before other callbacks of the loop have theirs
 
@@ -334,7 +334,8 @@ class Worker:
 
 
 class Listener:
-    """Waits for connections; `async for endpoint in listener` takes them one by one."""
+    """Waits for connections. `async for endpoint in listener` takes them one by one until close(), but for clients that go
+    before they are connected."""
 
     def __init__(self, worker: Worker, core: _core.Listener) -> None:
         self.worker = worker
@@ -355,18 +356,33 @@ class Listener:
 
     async def accept(self, *, data: bytes | None = None) -> Endpoint:
         """Waits for a client, accepts it, and returns once it is connected; data: private bytes for it."""
-        endpoint = self.take(await self.next(), data)
+        return await self._connected(self.take(await self.next(), data))
+
+    async def _connected(self, endpoint: Endpoint) -> Endpoint:
         await self.worker._until(lambda: endpoint.core.state != "in_progress" or None)
         endpoint.core.wait(0)
         return endpoint
 
     async def __aiter__(self) -> AsyncIterator[Endpoint]:
-        while not self.core.closed:
-            yield await self.accept()
+        while True:
+            try:
+                request = await self.next()
+            except ClosedError:
+                if self.core.closed:
+                    return
+                raise
+            try:
+                endpoint = await self._connected(self.take(request))
+            except (ConnectionError, TimedOut):  # this client has gone: others come
+                if self.worker._closed:
+                    raise
+                continue
+            yield endpoint
 
     def close(self) -> None:
-        """Stops listening; connections made stay."""
+        """Stops listening; connections made stay. What waits for clients raises ClosedError, and `async for` ends."""
         self.core.close()
+        self.worker._kick()
 
     def __enter__(self) -> Listener:
         return self

@@ -503,6 +503,61 @@ async def test_an_object_that_has_begun_outlives_its_endpoints_objects(polling, 
 
 @MODES
 @run
+async def test_closing_a_listener_ends_what_waits_for_clients(context, polling):
+    async with aio.Worker(context, polling=polling) as worker:
+        listener = worker.listen()
+
+        async def serve():
+            return [endpoint async for endpoint in listener]
+
+        serving, accepting = asyncio.ensure_future(serve()), asyncio.ensure_future(listener.accept())
+        await asyncio.sleep(0.02)
+        assert not serving.done() and not accepting.done()
+        listener.close()
+        assert await asyncio.wait_for(serving, 10) == []
+        with pytest.raises(tw.ClosedError):
+            await asyncio.wait_for(accepting, 10)
+        assert [endpoint async for endpoint in listener] == []
+
+    listener = (worker := aio.Worker(context, polling=polling)).listen()
+    serving = asyncio.ensure_future(serve())
+    await asyncio.sleep(0.02)
+    worker.close()
+    with pytest.raises(tw.ClosedError):
+        await asyncio.wait_for(serving, 10)
+
+
+@MODES
+@run
+async def test_a_client_that_goes_before_it_is_connected_does_not_end_the_others(context, polling):
+    async with aio.Worker(context, polling=polling) as worker, aio.Worker(context) as other:
+        listener = worker.listen()
+        gone = tw.Worker(context)
+        going = gone.connect(f"127.0.0.1:{listener.port}", wait=False)
+        while (request := listener.core.next()) is None:
+            worker.core.progress()
+            gone.progress()
+        gone.close()
+        assert going.closed
+        requests = [request]
+        after = listener.next
+
+        async def next_client():
+            return requests.pop() if requests else await after()
+
+        listener.next = next_client
+        connecting = asyncio.ensure_future(other.connect(f"127.0.0.1:{listener.port}"))
+        async for endpoint in listener:
+            assert endpoint.state == "ok"
+            await endpoint.send(b"welcome", 1)
+            break
+        assert not requests
+        got = bytearray(9)
+        assert (await (await connecting).recv(got, 1)).length == 7 and got[:7] == b"welcome"
+
+
+@MODES
+@run
 async def test_an_object_whose_sender_is_cancelled_is_sent(context, polling):
     values = [np.frombuffer(os.urandom(2_000_000), np.uint8) for _ in range(3)]
     async with aio.Worker(context, polling=polling) as worker:
