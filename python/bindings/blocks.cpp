@@ -49,10 +49,7 @@ struct RemoteBlocks {
   ~RemoteBlocks() { close(); }
   void close() noexcept {
     tw_remote_blocks* ended = std::exchange(handle, nullptr);
-    if (ended == nullptr) return;
-    endpoint->worker->in_turn([ended, kept = endpoint_object, by = endpoint] {
-      if (by->handle != nullptr) tw_remote_blocks_release(ended);
-    });
+    if (ended != nullptr) endpoint->worker->end_import(ended, tw_remote_blocks_release);
   }
   tw_remote_blocks* get() const {
     if (handle == nullptr) raise(TW_ERR_HANDLE, "the remote blocks are released");

@@ -178,10 +178,7 @@ tw_memory* Memory::get() const {
 void RemoteMemory::close() noexcept {
   tw_remote_memory* ended = std::exchange(handle, nullptr);
   if (owner.is_valid()) return owner.reset();
-  if (ended == nullptr) return;
-  endpoint->worker->in_turn([ended, kept = endpoint_object, by = endpoint] {
-    if (by->handle != nullptr) tw_remote_memory_release(ended);
-  });
+  if (ended != nullptr) endpoint->worker->end_import(ended, tw_remote_memory_release);
 }
 
 tw_remote_memory* RemoteMemory::get() const {

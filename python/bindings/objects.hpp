@@ -136,6 +136,13 @@ struct Worker {
       if (destroy(handle) == TW_ERR_BUSY) after_close.emplace_back([handle, destroy, where] { (void)destroy(handle); });
     });
   }
+  /// Ends an import: in its turn, or behind its worker, where that was closed first.
+  template <class Handle>
+  void end_import(Handle* import, void (*release)(Handle*)) noexcept {
+    if (generation != fork_generation()) return;
+    if (handle == nullptr) return release(import);
+    in_turn([import, release] { release(import); });
+  }
   /// Before whatever progresses, which ends the arming of the descriptor, or ends requests: the event loop has to look, and
   /// arm again.
   void disarm() noexcept {

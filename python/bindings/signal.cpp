@@ -107,10 +107,7 @@ tw_signal* Signal::get() const {
 
 void RemoteSignal::close() noexcept {
   tw_remote_signal* ended = std::exchange(handle, nullptr);
-  if (ended == nullptr) return;
-  endpoint->worker->in_turn([ended, kept = endpoint_object, by = endpoint] {
-    if (by->handle != nullptr) tw_remote_signal_release(ended);
-  });
+  if (ended != nullptr) endpoint->worker->end_import(ended, tw_remote_signal_release);
 }
 
 tw_remote_signal* RemoteSignal::get() const {

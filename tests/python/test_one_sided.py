@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put, get, atomics, signals, flush and keys between two processes."""
 
+import ctypes
 import gc
 import os
 import time
@@ -263,3 +264,47 @@ def test_a_dropped_signal_keeps_its_memory_while_an_operation_ends_in_it(context
             memory.release()
         del endpoint
     memory.release()
+
+
+class Heap(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in ("arena", "a", "b", "c", "mapped", "d", "e", "used", "free", "top"))
+
+
+def used_by_the_library():
+    """Bytes of malloc's: small objects of Python's come from elsewhere."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = Heap
+    return ask().used
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="a C library without mallinfo2")
+@pytest.mark.parametrize("closed", ["endpoint", "worker"])
+@pytest.mark.parametrize("what", ["memory", "signal", "blocks"])
+def test_what_is_imported_is_released_behind_its_endpoint(context, what, closed):
+    number = 5000
+
+    def turn():
+        with tw.Worker(context) as worker, tw.Memory.allocate(context, 4096) as memory:
+            me = worker.connect(worker.address)
+            if what == "memory":
+                kind, key = tw.RemoteMemory, memory.export()
+            elif what == "signal":
+                kind, key = tw.RemoteSignal, tw.Signal(worker).export()
+            else:
+                kind, key = tw.RemoteBlocks, tw.Blocks(context, [(memory, 0, 4)], 64).export()
+            empty = used_by_the_library()
+            imports = [kind(me, key) for _ in range(number)]
+            full = used_by_the_library()
+            (me if closed == "endpoint" else worker).close()
+            for one in imports[::2]:
+                one.release()
+            imports.clear()
+            gc.collect()
+            return full - empty, used_by_the_library() - empty
+
+    turn()  # tables grow
+    full, left = turn()
+    assert full > 100 * number
+    assert left < full / 4
