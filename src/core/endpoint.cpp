@@ -169,12 +169,12 @@ Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& op
   tw_endpoint* endpoint = nullptr;
   {
     std::lock_guard lock(directory.mutex);
-    auto at = directory.entries.find(to.worker);
+    const auto at = directory.entries.find(to.worker);
     tw_endpoint* last = last_to(to.worker, at == directory.entries.end() ? nullptr : at->second.endpoint);
     if (last != nullptr && last->magic != tw_endpoint::kClosing) {
       if (!is_error(last->peer->state)) return share(*last, options, out);
       last = nullptr;
-      directory.entries.erase(at);
+      directory.entries.erase(to.worker);
     }
     endpoint = make_endpoint(options);
     endpoint->remote = to.worker;
