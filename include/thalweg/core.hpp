@@ -533,10 +533,11 @@ class [[nodiscard]] Endpoint {
       return tw_endpoint_explain_buffer(get(), verb, buffer.data(), buffer.size(), remote, options, to, size);
     });
   }
-  /// Flushes, notifies the peer, ends the handle; TW_ERR_BUSY, in a handler that would have to wait: it is kept.
+  /// Flushes, notifies the peer, ends the handle. It is kept with TW_ERR_BUSY, in a handler that would have to wait, and TW_ERR_LIMIT, where
+  /// no request is left.
   [[nodiscard]] tw_status close() noexcept {
     const tw_status status = tw_endpoint_close(get(), TW_CLOSE_GRACEFUL, nullptr);
-    if (status != TW_ERR_BUSY) static_cast<void>(handle_.release());
+    if (status != TW_ERR_BUSY && status != TW_ERR_LIMIT) static_cast<void>(handle_.release());
     return status;
   }
 
