@@ -205,12 +205,16 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
     --endpoint.references;
     return TW_OK;
   }
-  OpRun* run = nullptr;
+  OpRun *run = nullptr, *room = nullptr;
   if (graceful && !is_error(endpoint.peer->state)) {
     OpDesc op;
     op.verb = Verb::flush;
     run = engine->acquire(op, Completion{request});
-    if (run == nullptr && !ends_at_once(*engine, *endpoint.peer)) return TW_ERR_LIMIT;
+    if (run != nullptr) room = engine->acquire(op, Completion{});
+    if (room == nullptr && !ends_at_once(*engine, *endpoint.peer)) {
+      if (run != nullptr) engine->discard(*run);
+      return TW_ERR_LIMIT;
+    }
   }
   endpoint.references = 0;
   endpoint.magic = tw_endpoint::kClosing;
@@ -219,6 +223,7 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
   endpoint.graceful = graceful && !is_error(endpoint.peer->state);
   endpoint.flushing = false;
   endpoint.close_run = nullptr;
+  endpoint.flush_room = room;
   if (run != nullptr) {
     closing_.push_back(&endpoint);
     closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
@@ -236,6 +241,10 @@ Status tw_worker::close(tw_endpoint& endpoint, bool graceful, tw_request* reques
   return TW_OK;
 }
 
+void tw_worker::give_flush_room(tw_endpoint& endpoint) {
+  if (endpoint.flush_room != nullptr) engine->discard(*std::exchange(endpoint.flush_room, nullptr));
+}
+
 /// True when everything is sent, confirmed and reported: the endpoint may end.
 bool tw_worker::step_closing(tw_endpoint& endpoint) {
   Peer& peer = *endpoint.peer;
@@ -249,8 +258,8 @@ bool tw_worker::step_closing(tw_endpoint& endpoint) {
     OpDesc op;
     op.verb = Verb::flush;
     op.peer = &peer;
+    give_flush_room(endpoint);
     const Status status = engine->start(op, Completion{&endpoint.flush});
-    if (status == TW_ERR_LIMIT) return false;  // when a request has ended
     endpoint.flushing = true;
     if (status != TW_IN_PROGRESS) endpoint.flush = TW_REQUEST_NONE;
   }
@@ -278,6 +287,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   if (!is_error(peer.state)) engine->close(peer, endpoint.graceful);
   if (endpoint.flush != TW_REQUEST_NONE) Engine::release(endpoint.flush);
   endpoint.flush = TW_REQUEST_NONE;
+  give_flush_room(endpoint);
   engine->remove(peer);
   if (endpoint.remote != 0) directory.forget(endpoint.remote, &endpoint, endpoint.token);
   if (endpoint.close_run != nullptr) engine->complete(*endpoint.close_run, TW_OK);

@@ -51,8 +51,9 @@ struct tw_endpoint {
   // closing
   bool graceful = false;
   bool flushing = false;
-  uint64_t flush = 0;                         // request of the flush
-  thalweg::impl::OpRun* close_run = nullptr;  // completes when the handle has ended
+  uint64_t flush = 0;                          // request of the flush
+  thalweg::impl::OpRun* close_run = nullptr;   // completes when the handle has ended
+  thalweg::impl::OpRun* flush_room = nullptr;  // kept for the flush of its close, which would find no request left
 
   // of those that close and those that wait behind them (successors.cpp)
   tw_endpoint* successor = nullptr;    // connects to the same worker when this one has ended
@@ -67,7 +68,7 @@ inline constexpr char kPlainLink[] =
     "tw_connect to it, or THALWEG_TLS=1";
 /// `endpoint`, which is new, connects once `before` has ended. (successors.cpp)
 void put_behind(tw_endpoint& before, tw_endpoint& endpoint);
-/// `endpoint` has ended or is lost, or a link has come for it: it waits behind none any more. What waits behind it keeps its place.
+/// `endpoint` has ended or is lost: it waits behind none any more. What waits behind it keeps its place.
 void unchain(tw_endpoint& endpoint);
 /// Does nothing but receives still run for this peer?
 bool drained(const Peer& peer);

@@ -5,6 +5,7 @@
 // which connects once the first has ended; it may close before that, too, and have a successor of its own. The first of such a chain is
 // in the directory or, when its link is lost, nowhere but in closing_; the others are in their predecessors alone. One that fails
 // or ends leaves the chain at once (tw_worker::on_lost).
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -85,4 +86,19 @@ void tw_worker::time_out_successors(tw_endpoint& endpoint) {
             " ms: the endpoint to this worker that was closed before still has something to deliver; let the peer receive "
             "it, or connect again later");
   }
+}
+
+/// The alarm of an owner that sleeps by the descriptor: only its own progress looks at the time of those that wait.
+uint64_t tw_worker::longest_wait_behind() {
+  if (closings_.load(std::memory_order_relaxed) == 0) return kForever;
+  const Guard guard(*engine);
+  uint64_t ns = kForever;
+  const uint64_t now = monotonic_ns();
+  for (const tw_endpoint* const endpoint : closing_) {
+    const tw_endpoint* const successor = endpoint->successor;
+    if (successor == nullptr) continue;
+    const uint64_t waited = now - successor->behind_since;
+    ns = std::min(ns, successor->timeout_ns - std::min(successor->timeout_ns, waited));
+  }
+  return std::max<uint64_t>(ns, 1);  // an alarm of 0 is none
 }

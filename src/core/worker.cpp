@@ -106,6 +106,7 @@ tw_worker::~tw_worker() {
   for (tw_endpoint* endpoint : closing_) {
     if (endpoint->close_run != nullptr) engine->complete(*endpoint->close_run, TW_OK);
     endpoint->close_run = nullptr;
+    give_flush_room(*endpoint);
   }
   for (auto& endpoint : endpoints_) {
     if (!endpoint->peer) continue;
@@ -154,7 +155,7 @@ uint64_t tw_worker::longest_sleep() const {
 Status tw_worker::arm_descriptor() {
   if (const Status s = arm(); s != TW_OK) return s;
   if (inbox.woken()) return TW_ERR_BUSY;
-  set_alarm(longest_sleep());
+  set_alarm(std::min(longest_sleep(), longest_wait_behind()));
   return TW_OK;
 }
 

@@ -115,6 +115,7 @@ struct tw_worker {
   tw_endpoint* take_waiting(thalweg::impl::WorkerId remote);
   void start_successor(tw_endpoint& endpoint);
   void time_out_successors(tw_endpoint& endpoint);
+  uint64_t longest_wait_behind();  // until the first of them times out; kForever: none waits
   Status share(tw_endpoint& endpoint, const tw_endpoint_options& options, tw_endpoint** out);
   thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
@@ -122,6 +123,7 @@ struct tw_worker {
   std::function<void()> next_callback();
   void keep_dead(tw_endpoint& endpoint);
   bool step_closing(tw_endpoint& endpoint);
+  void give_flush_room(tw_endpoint& endpoint);  // to the next request
   void end_endpoint(tw_endpoint& endpoint);
   void on_lost(thalweg::impl::Peer& peer, Status why);
   void tell_watches(tw_endpoint& endpoint, Status status, const char* why);

@@ -343,6 +343,10 @@ bool step(Request& request, ucs_status_t* status) {
   if (!closing.begun) {
     const tw_status begun = begin_close(closing, &request.operation);
     if (begun == TW_IN_PROGRESS) return false;
+    if (begun == TW_ERR_LIMIT) {
+      closing.begun = false;  // again when requests have ended
+      return false;
+    }
     if (begun < 0) *status = status_of(begun);
   } else if (request.operation != TW_REQUEST_NONE) {
     const tw_status ended = tw_request_test(request.operation);

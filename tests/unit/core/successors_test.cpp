@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graceful closes that take their time, and the endpoints that tw_connect gives meanwhile.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <thalweg/thalweg.hpp>
 
 #include <chrono>
@@ -210,6 +211,24 @@ TEST_P(Successors, OneIsFoundBetweenTheLossAndTheEndOfTheOneBefore) {
   expect_works(next);
 }
 
+/// Also told to who sleeps by the descriptor: nothing comes meanwhile.
+TEST_P(Successors, ASuccessorsTimeEndsASleepByTheDescriptor) {
+  begin_close();
+  tw_endpoint* const next = connect(a, b, 50'000'000);
+  int fd = -1;
+  ASSERT_EQ(tw_worker_fd(a.get(), &fd), TW_OK);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (tw_endpoint_state(next) == TW_IN_PROGRESS && std::chrono::steady_clock::now() < end) {
+    if (a.progress() != 0 || tw_worker_arm(a.get()) != TW_OK) continue;
+    pollfd readable{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&readable, 1, 10'000), 1) << "asleep for ever";
+  }
+  EXPECT_EQ(tw_endpoint_state(next), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(tw_endpoint_close(next, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
+  receive();
+  expect_delivered();
+}
+
 using RequestsOfCloses = Successors;
 INSTANTIATE_TEST_SUITE_P(By, RequestsOfCloses, testing::Values("self,tcp"), [](const auto&) { return std::string("tcp"); });
 
@@ -234,14 +253,45 @@ TEST_P(RequestsOfCloses, AreThereBeforeTheCloseBegins) {
     ASSERT_EQ(tw_request_release(other), TW_OK);
   };
   free_one(others[0]);
+  EXPECT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, &close), TW_ERR_LIMIT) << "none for its flush";
+  free_one(others[1]);
   ASSERT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, &close), TW_IN_PROGRESS) << tw_last_error();
   for (int i = 0; i < 100; ++i) a.progress();
   EXPECT_EQ(tw_request_test(close), TW_IN_PROGRESS);
-  free_one(others[1]);  // for the flush
   receive();
   expect_delivered();
   others.pop_back();  // the one that was refused
   for (size_t i = 2; i < others.size(); ++i) free_one(others[i]);
+}
+
+/// A put that is not confirmed: its close needs two requests, for the flush, too, and begins with none.
+TEST_P(RequestsOfCloses, AreThereForTheFlush) {
+  std::string target(64, '\0');
+  const std::string bytes = random_bytes(target.size());
+  const thalweg::Memory there = context_b.register_memory(target);
+  const std::string key = there.key();
+  tw_remote_memory* remote = nullptr;
+  ASSERT_EQ(tw_memory_import(first, key.data(), key.size(), &remote), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_put(first, bytes.data(), bytes.size(), remote, 0, nullptr, &send), TW_OK) << tw_last_error();
+  char byte = 0;
+  std::vector<tw_request> others(1);
+  while (tw_recv(a.get(), &byte, 1, 9, ~0ull, nullptr, &others.back()) == TW_IN_PROGRESS) others.push_back(0);
+  others.pop_back();
+  const auto free_last = [&] {
+    ASSERT_EQ(tw_request_cancel(others.back()), TW_OK);
+    ASSERT_EQ(tw_request_release(others.back()), TW_OK);
+    others.pop_back();
+  };
+  free_last();
+  EXPECT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, nullptr), TW_ERR_LIMIT);
+  EXPECT_EQ(tw_endpoint_state(first), TW_OK) << "alive";
+  free_last();
+  ASSERT_GE(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, &close), 0) << tw_last_error();
+  ASSERT_TRUE(over(close));
+  EXPECT_EQ(tw_request_finish(close), TW_OK);
+  EXPECT_EQ(target, bytes);
+  tw_remote_memory_release(remote);
+  while (!others.empty()) free_last();
 }
 
 }  // namespace
