@@ -126,36 +126,41 @@ class [[nodiscard]] MpiPeers {
 };
 
 /// Collective over the communicator, after MPI_Init: joins its ranks by Thalweg. The job key is made by rank 0, unless the options
-/// bring one (the same at all ranks). Returns when every rank is connected to every other. Throws at all ranks when one of them
-/// fails. MPI's threads: called from one that may call MPI.
+/// bring one, or a file of it (the same at all ranks). Returns when every rank is connected to every other. Throws at all ranks
+/// when one of them fails. MPI's threads: called from one that may call MPI.
 inline MpiPeers attach(MPI_Comm communicator, const tw_context_options& context_options = ContextOptions(),
                        const tw_worker_options& worker_options = WorkerOptions()) {
   const auto own = std::make_shared<MpiPeers::Communicator>(communicator);
   int rank = 0;
   MPI_Comm_rank(*own, &rank);
-  std::array<unsigned char, 32> key{};
-  if (rank == 0) {
-    std::random_device random;
-    std::generate(key.begin(), key.end(), [&] { return static_cast<unsigned char>(random()); });
-  }
-  MPI_Bcast(key.data(), static_cast<int>(key.size()), MPI_BYTE, 0, *own);
-  tw_context_options options = context_options;
-  if (options.job_key == nullptr) {
-    options.job_key = key.data();
-    options.job_key_length = key.size();
-  }
-  std::unique_ptr<MpiPeers::State> state;
   MpiPeers::Hello mine{};
-  std::string address;
   std::exception_ptr failed;
-  const auto attempt = [&](auto&& step) {
+  const auto attempt = [&](auto&& step) {  // all ranks call MPI as often, whatever one of them throws
+    if (failed) return;
     try {
       step();
     } catch (const Error& error) {
       mine.status = error.status();
       failed = std::current_exception();
+    } catch (...) {
+      mine.status = TW_ERR_NO_MEMORY;
+      failed = std::current_exception();
     }
   };
+  std::array<unsigned char, 32> key{};
+  attempt([&] {
+    if (rank != 0) return;
+    std::random_device random;
+    std::generate(key.begin(), key.end(), [&] { return static_cast<unsigned char>(random()); });
+  });
+  MPI_Bcast(key.data(), static_cast<int>(key.size()), MPI_BYTE, 0, *own);
+  tw_context_options options = context_options;
+  if (options.job_key == nullptr && options.key_file == nullptr) {
+    options.job_key = key.data();
+    options.job_key_length = key.size();
+  }
+  std::unique_ptr<MpiPeers::State> state;
+  std::string address;
   attempt([&] {
     Context context(options);
     Worker worker(context, worker_options);

@@ -78,12 +78,14 @@ void make_group(const thalweg::MpiPeers& peers) {
   half.barrier();
 }
 
-/// A key that is too short at one rank is an error at all of them.
-void fail_together(int rank, int size) {
+/// A key that is too short at the last rank, or a file of it that is not there, is an error at all of them.
+void fail_together(int rank, int size, bool by_file) {
   thalweg::ContextOptions options;
-  options.job_key = "short";
-  options.job_key_length = rank == size - 1 ? 5 : 0;
-  if (options.job_key_length == 0) options.job_key = nullptr;
+  if (rank == size - 1 && by_file) options.key_file = "/proc/self/no folder/key";
+  if (rank == size - 1 && !by_file) {
+    options.job_key = "short";
+    options.job_key_length = 5;
+  }
   bool refused = false;
   try {
     thalweg::attach(MPI_COMM_WORLD, options);
@@ -101,7 +103,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   try {
-    fail_together(rank, size);
+    fail_together(rank, size, false);
+    fail_together(rank, size, true);
     auto peers = thalweg::attach(MPI_COMM_WORLD);
     expect(peers.rank() == rank && peers.size() == size, "another rank than MPI's");
     expect(size == 1 || peers[(rank + 1) % size].transport() == "shm", "ranks of one machine are not connected by shm");
