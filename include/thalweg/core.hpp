@@ -49,6 +49,14 @@ class Handle {
   explicit Handle(T* handle) : handle_(handle) {}
   T* get() const noexcept { return handle_.get(); }
   T* release() noexcept { return handle_.release(); }
+  /// Ends it, and says how that went: what C refuses to end stays.
+  tw_status end() noexcept
+    requires std::is_same_v<decltype(End(static_cast<T*>(nullptr))), tw_status>
+  {
+    const tw_status status = handle_ ? End(get()) : tw_status{TW_OK};
+    if (status == TW_OK) static_cast<void>(release());
+    return status;
+  }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
 
  private:
@@ -449,6 +457,8 @@ class [[nodiscard]] Signal {
     return detail::bytes_of([this](void* key, size_t* size) { return tw_signal_export(handle_.get(), key, size); });
   }
   tw_signal* get() const noexcept { return handle_.get(); }
+  /// TW_ERR_BUSY: operations will end in it, and it still exists. The destructor cannot report that: it leaves it there.
+  [[nodiscard]] tw_status destroy() noexcept { return handle_.end(); }
 
  private:
   detail::Handle<tw_signal, tw_signal_destroy> handle_;
@@ -475,6 +485,8 @@ class [[nodiscard]] CompletionQueue {
     return entries.first(taken);
   }
   tw_completion_queue* get() const noexcept { return handle_.get(); }
+  /// TW_ERR_BUSY: operations will end in it, and it still exists. The destructor cannot report that: it leaves it there.
+  [[nodiscard]] tw_status destroy() noexcept { return handle_.end(); }
 
  private:
   detail::Handle<tw_completion_queue, tw_completion_queue_destroy> handle_;
@@ -500,6 +512,8 @@ class [[nodiscard]] Counter {
     return tw_counter_wait(get(), total, detail::nanoseconds(timeout));
   }
   tw_counter* get() const noexcept { return handle_.get(); }
+  /// TW_ERR_BUSY: operations will end in it, and it still exists. The destructor cannot report that: it leaves it there.
+  [[nodiscard]] tw_status destroy() noexcept { return handle_.end(); }
 
  private:
   detail::Handle<tw_counter, tw_counter_destroy> handle_;

@@ -345,11 +345,7 @@ class [[nodiscard]] Plan {
   }
   tw_plan* get() const noexcept { return handle_.get(); }
   /// TW_OK: it is destroyed, and its buffers are free. TW_ERR_BUSY: it still exists (tw_plan_destroy).
-  [[nodiscard]] tw_status destroy() noexcept {
-    const tw_status status = handle_ ? tw_plan_destroy(get()) : tw_status{TW_OK};
-    if (status == TW_OK) handle_.release();
-    return status;
-  }
+  [[nodiscard]] tw_status destroy() noexcept { return handle_.end(); }
 
  private:
   void keep_place() {

@@ -79,6 +79,32 @@ const Role kLast("last", [](Pipe& pipe) {
   return 0;
 });
 
+/// What was made of the world is used behind the world's own end, and says how its own went.
+const Role kParts("parts", [](Pipe& pipe) {
+  thalweg::Group half, all;
+  {
+    auto world = thalweg::init();
+    all = world.duplicate();
+    half = all.split(0, 9 - world.rank());
+    if (world.destroy() != TW_OK || world) return 2;
+  }
+  const uint32_t rank = all.rank();
+  const uint64_t mine = 5 + rank;
+  uint64_t got = 0;
+  if (tw_send_blocking(all.endpoint(1 - rank), &mine, sizeof mine, 3) != TW_OK) return 3;
+  if (all.worker().recv_blocking(std::span(&got, 1), 3) != TW_OK || got != 6 - rank) return 4;
+  tw_request request = TW_REQUEST_NONE;
+  if (rank == 0 && tw_barrier(half.get(), nullptr, &request) != TW_IN_PROGRESS) return 5;
+  if (rank == 0 && half.destroy() != TW_ERR_BUSY) return 6;
+  all.barrier();
+  if (rank == 1 && tw_barrier(half.get(), nullptr, &request) < TW_OK) return 7;
+  if (request != TW_REQUEST_NONE && tw_request_finish(request) != TW_OK) return 8;
+  all = thalweg::Group();
+  if (half.destroy() != TW_OK || half) return 9;
+  pipe.send("through");
+  return 0;
+});
+
 class Folder {
  public:
   Folder() : path((std::filesystem::temp_directory_path() / "thalweg-worlds-XXXXXX").string()) {
@@ -143,6 +169,11 @@ TEST(Worlds, WhatIsMissingIsNamed) {
   EXPECT_NE(error_of({"SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4"}).find("--mpi=pmix"), std::string::npos);
   EXPECT_NE(error_of({"PMIX_NAMESPACE=a", "PMIX_RANK=0", "THALWEG_PMIX=/nowhere/libpmix.so.2"}).find("THALWEG_PMIX"),
             std::string::npos);
+}
+
+TEST(Worlds, APartOutlivesTheWorldsOwnGroup) {
+  const Folder folder;
+  for (const auto& child : start("parts", {own(folder, 0, 2), own(folder, 1, 2)})) EXPECT_EQ(child->join(), 0);
 }
 
 TEST(Worlds, AKilledRankIsNamedAndLeftBehind) {

@@ -152,4 +152,32 @@ TEST_F(OpOptions, CopiesNameTheirOwnSteps) {
   EXPECT_EQ(copy.get()->increment, 2u);
 }
 
+/// The destructors cannot say that operations will end in it.
+TEST_F(OpOptions, WhatOperationsEndInSaysThatItIsBusy) {
+  thalweg::CompletionQueue queue = worker.completion_queue();
+  const auto pending = [&](uint64_t tag, const tw_op_options& options) {
+    ASSERT_EQ(tw_recv(worker.get(), bytes, sizeof bytes, tag, UINT64_MAX, &options, &request), TW_IN_PROGRESS);
+  };
+  pending(1, with(&tw_op_options::queue, queue.get()));
+  const tw_request first = request;
+  pending(2, with(&tw_op_options::counter, counter.get()));
+  const tw_request second = request;
+  pending(3, with(&tw_op_options::done, signal.get()));
+  EXPECT_EQ(queue.destroy(), TW_ERR_BUSY);
+  EXPECT_EQ(counter.destroy(), TW_ERR_BUSY);
+  EXPECT_EQ(signal.destroy(), TW_ERR_BUSY);
+  EXPECT_NE(signal.get(), nullptr);
+  for (const tw_request one : {first, second, request}) {
+    ASSERT_EQ(tw_request_cancel(one), TW_OK);
+    EXPECT_EQ(tw_request_finish(one), TW_ERR_CANCELED);
+  }
+  tw_completion entry[2];
+  EXPECT_EQ(queue.poll(entry).size(), 1u);
+  EXPECT_EQ(queue.destroy(), TW_OK);
+  EXPECT_EQ(counter.destroy(), TW_OK);
+  EXPECT_EQ(signal.destroy(), TW_OK);
+  EXPECT_EQ(signal.get(), nullptr);
+  EXPECT_EQ(signal.destroy(), TW_OK) << "there is none any more";
+}
+
 }  // namespace
