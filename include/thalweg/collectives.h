@@ -125,7 +125,7 @@ TW_CHECKED tw_status tw_exclusive_scan(tw_group *group, const void *send, void *
  *  predicted for them, or why they cannot do it, the one that is taken, and what this rank does then. collective: "barrier",
  *  "broadcast", "reduce", "allreduce", "reduce_scatter", "allgather", "gather", "scatter", "alltoall", "scan" or "exclusive_scan";
  *  of options the flags, commutative and algorithm are looked at. *size: capacity in, length with the end out; buffer NULL asks for
- *  it. Local. TW_ERR_INVALID, TW_ERR_TRUNCATED. */
+ *  it. Local. TW_ERR_INVALID, also of a buffer that is too short. */
 TW_CHECKED tw_status tw_group_explain(tw_group *group, const char *collective, size_t count, uint32_t type,
                                       const tw_collective_options *options, char *buffer, size_t *size);
 /** The same of a call on that queue (tw_allreduce_on and its like, below), also if a graph captures it; queue NULL: of one

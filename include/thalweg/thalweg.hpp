@@ -2,7 +2,8 @@
 // thalweg.hpp: the C++ view of thalweg.h. Header only; all conventions of thalweg.h hold here.
 //
 //   Group, Context, Worker, Listener, Endpoint, Memory, RemoteMemory, Layout, Signal, RemoteSignal, Store own their handles.
-//   Set-up throws thalweg::Error. The data path returns a tw_status and throws nothing.
+//   The data path returns a tw_status, and what does so throws nothing (wait_any: std::bad_alloc). All else throws thalweg::Error: set-up,
+//   and what gives another value, such as CompletionQueue::poll.
 //   Buffers are spans: anything contiguous and trivially copyable converts.
 //   Arguments come in C's order, but those with a default stand last: masks, comparisons, options.
 //

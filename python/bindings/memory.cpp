@@ -218,12 +218,12 @@ void bind_memory(nb::module_& m) {
       .def(nb::new_([](nb::handle_t<Endpoint> endpoint, nb::bytes key) { return remote_import(endpoint, std::move(key)); }),
            arg("endpoint"), arg("key"))
       .def("__len__", [](RemoteMemory& s) { return tw_remote_memory_length(s.get()); })
-      .def("map", &remote_map,
-           "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach "
-           "it.\n"
-           "Not to be used after the peer is lost or the import released. Waits for the peer's answer, progressing, with the "
-           "GIL\n"
-           "released. Raises Unsupported elsewhere.")
+      .def(
+          "map", &remote_map,
+          "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach "
+          "it.\n"
+          "Not to be used after the import is released or its endpoint closed; the peer's loss leaves it there. Waits for the\n"
+          "peer's answer, progressing, with the GIL released. Raises Unsupported elsewhere.")
       .def("explain", &remote_explain, arg("verb") = "put", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),
            "The ways of a put, get, atomic, put_blocks or get_blocks of length bytes to this memory: predicted cost, the "
            "choice,\n"
