@@ -23,12 +23,12 @@ void call(Group& self, Call&& make) {
   check(without_gil({self.worker}, [&] { return make(handle); }));
 }
 
-nb::object wrap_group(nb::object worker, tw_group* made, nb::object parent = {}) {
+nb::object wrap_group(nb::object worker, tw_group* made, bool world) {
   auto self = std::make_unique<Group>();
   self->worker = nb::inst_ptr<Worker>(worker);
   self->worker_object = std::move(worker);
-  self->parent = std::move(parent);
   self->handle = made;
+  self->world = world;
   return nb::cast(self.release(), nb::rv_policy::take_ownership);
 }
 
@@ -43,7 +43,7 @@ nb::object wrap_world(tw_group* made, const tw_worker_options& options) {
   tw_group_yield_worker(made);
   ++context->children;
   worker->context = nb::cast(context.release(), nb::rv_policy::take_ownership);
-  return wrap_group(nb::cast(worker.release(), nb::rv_policy::take_ownership), made);
+  return wrap_group(nb::cast(worker.release(), nb::rv_policy::take_ownership), made, true);
 }
 
 nb::object init(std::optional<std::string> store, std::optional<uint32_t> rank, std::optional<uint32_t> count,
@@ -90,30 +90,27 @@ nb::list group_exchange(Group& self, nb::bytes mine) {
   return all;
 }
 
-nb::object group_split(nb::handle_t<Group> owner, std::optional<uint32_t> color, uint32_t key) {
-  Group& self = *nb::inst_ptr<Group>(owner);
+nb::object group_split(Group& self, std::optional<uint32_t> color, uint32_t key) {
   tw_group* part = nullptr;
   call(self, [&](tw_group* group) { return tw_group_split(group, color.value_or(TW_UNDEFINED), key, &part); });
-  return part != nullptr ? wrap_group(self.worker_object, part, nb::borrow(owner)) : nb::none();
+  return part != nullptr ? wrap_group(self.worker_object, part, false) : nb::none();
 }
 
-nb::object group_split_by(nb::handle_t<Group> owner, const std::string& what, uint32_t key) {
+nb::object group_split_by(Group& self, const std::string& what, uint32_t key) {
   constexpr const char* kWhat[] = {"host", "numa", "devices"};  // TW_SPLIT_*
   uint32_t number = 0;
   while (number < 3 && what != kWhat[number]) ++number;
   if (number == 3) raise(TW_ERR_INVALID, "what is \"host\", \"numa\" or \"devices\"");
-  Group& self = *nb::inst_ptr<Group>(owner);
   tw_group* part = nullptr;
   call(self, [&](tw_group* group) { return tw_group_split_by(group, number, key, &part); });
-  return wrap_group(self.worker_object, part, nb::borrow(owner));
+  return wrap_group(self.worker_object, part, false);
 }
 
 template <tw_status (*Make)(tw_group*, tw_group**)>
-nb::object group_make(nb::handle_t<Group> owner) {
-  Group& self = *nb::inst_ptr<Group>(owner);
+nb::object group_make(Group& self) {
   tw_group* made = nullptr;
   call(self, [&](tw_group* group) { return Make(group, &made); });
-  return wrap_group(self.worker_object, made, nb::borrow(owner));
+  return wrap_group(self.worker_object, made, false);
 }
 
 std::vector<uint32_t> ranks_lost(Group& self) {
@@ -161,8 +158,7 @@ void group_close(Group& self) {
   if (status == TW_ERR_BUSY) self.handle = ended;
   if (PyErr_Occurred() != nullptr) throw nb::python_error();  // by a signal's handler
   check(status);
-  if (!self.parent.is_valid()) self.worker_object.attr("close")();
-  self.parent.reset();
+  if (self.world) self.worker_object.attr("close")();
 }
 
 }  // namespace

@@ -9,11 +9,11 @@ namespace thalweg::python {
 
 struct Group {
   nb::object worker_object;
-  nb::object parent;  ///< the Group that this one was made of, which ends behind it; the world has none
   Worker* worker = nullptr;
   tw_group* handle = nullptr;
   int generation = fork_generation();
-  int users = 0;  ///< threads that are inside without the GIL
+  int users = 0;       ///< threads that are inside without the GIL
+  bool world = false;  ///< its worker ends with it
 
   ~Group() {
     tw_group* const ended = std::exchange(handle, nullptr);

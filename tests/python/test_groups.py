@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import gc
 import pathlib
-import secrets
 import subprocess
 import sys
 import textwrap
-import weakref
 
 import pytest
 import thalweg
@@ -252,27 +249,3 @@ def test_an_exchange_returns_its_values_also_if_a_handler_raised_meanwhile(tmp_p
     """,
     )
     assert lines(done) == ["[0] 0 [b'0', b'1'] [(b'raises',)]", "[1] 1 [b'0', b'1'] []"]
-
-
-@pytest.mark.parametrize("how", ["split", "split_by", "duplicate", "shrink"])
-def test_the_world_ends_behind_what_was_made_of_it(how):
-    """Else it cannot end, and drops what was sent: a function's variables end in the order in which they were made."""
-    world = thalweg.init(job_key=secrets.token_bytes(32))
-    worker = world.worker
-    part = world.split(1) if how == "split" else world.split_by("host") if how == "split_by" else getattr(world, how)()
-    inner = part.duplicate()
-    got = bytearray(9)
-    request = worker.irecv(got, 3)
-    ends = [weakref.ref(world), weakref.ref(part)]
-    del world
-    gc.collect()
-    part.barrier()
-    part.endpoint(0).send(b"to myself", 3)
-    request.wait(20)
-    assert got == b"to myself"
-    del part
-    gc.collect()
-    assert ends[0]() is not None and ends[1]() is not None
-    inner.close()  # the last one
-    gc.collect()
-    assert ends[0]() is None and ends[1]() is None
