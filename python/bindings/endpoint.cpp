@@ -76,7 +76,7 @@ void endpoint_close(Endpoint& self, bool force) {
   tw_request request = TW_REQUEST_NONE;
   tw_status status = tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &request);
   const auto gone = [](tw_status ended) { return ended == TW_ERR_PEER_LOST || ended == TW_ERR_CLOSED; };  // as closed as can be
-  if (status == TW_ERR_LIMIT) self.keep(handle);
+  if (status == TW_ERR_LIMIT) self.take_back(handle);
   if (status != TW_IN_PROGRESS) {
     if (!gone(status)) check(status);
     return;
@@ -94,16 +94,10 @@ nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
   Operation operation(self.worker_object, self.worker, Result::none);
   self.get();
   self.worker->disarm();
-<<<<<<< HEAD
   tw_endpoint* const handle = self.let_go();
-  operation.posted(tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &operation.request));
-=======
-  self.handle = nullptr;
-  tw_endpoint_set_user(handle, nullptr);
   const tw_status status = tw_endpoint_close(handle, force ? TW_CLOSE_FORCE : TW_CLOSE_GRACEFUL, &operation.request);
-  if (status == TW_ERR_LIMIT) self.keep(handle);
+  if (status == TW_ERR_LIMIT) self.take_back(handle);
   operation.posted(status);
->>>>>>> 5184af0e (Keep an endpoint whose close is refused in the C++ and Python views, and say in the rules what may end an operation and refuse a close)
   return nb::steal(into_request(std::move(operation)));
 }
 
@@ -221,7 +215,6 @@ nb::object wrap_endpoint(nb::handle worker, tw_endpoint* endpoint, bool owned) {
   return object;
 }
 
-<<<<<<< HEAD
 void Worker::keep(tw_endpoint* endpoint, nb::object what) noexcept {
   std::vector<nb::object> over;  // of endpoints that have ended; they end last, because that may run Python
   for (auto at = kept.begin(); at != kept.end();) {
@@ -250,11 +243,12 @@ tw_endpoint* Endpoint::let_go() noexcept {
     tw_endpoint_set_user(gone, nullptr);
   }
   return gone;
-=======
-void Endpoint::keep(tw_endpoint* refused) {
+}
+
+void Endpoint::take_back(tw_endpoint* refused) noexcept {
   handle = refused;
+  kept = worker->take_kept(refused);
   tw_endpoint_set_user(handle, object);
->>>>>>> 5184af0e (Keep an endpoint whose close is refused in the C++ and Python views, and say in the rules what may end an operation and refuse a close)
 }
 
 void Endpoint::drop() noexcept {

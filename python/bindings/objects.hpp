@@ -182,15 +182,10 @@ struct Endpoint {
   nb::object kept;             ///< objects.Kept: lives as long as the handle, in one Endpoint or another
 
   ~Endpoint() { drop(); }
-<<<<<<< HEAD
-  tw_endpoint* let_go() noexcept;  ///< the handle, which is this one's no more
-  void drop() noexcept;            ///< graceful close without waiting
-  tw_endpoint* get() const;        ///< raises when closed
-=======
-  void drop() noexcept;             ///< graceful close without waiting
-  void keep(tw_endpoint* refused);  ///< its close was refused: it is alive
-  tw_endpoint* get() const;         ///< raises when closed
->>>>>>> 5184af0e (Keep an endpoint whose close is refused in the C++ and Python views, and say in the rules what may end an operation and refuse a close)
+  tw_endpoint* let_go() noexcept;                 ///< the handle, which is this one's no more
+  void take_back(tw_endpoint* refused) noexcept;  ///< what let_go() gave: its close was refused, and it is alive
+  void drop() noexcept;                           ///< graceful close without waiting
+  tw_endpoint* get() const;                       ///< raises when closed
   /// Is the handle still this endpoint's? The library ends one that no program holds some time after its peer, and gives the place
   /// to another one.
   bool named() const { return tw_endpoint_user(handle) == object; }
