@@ -35,6 +35,8 @@ class Collectives {
 
   tw_group& group() { return group_; }
   Engine& engine() { return *group_.worker.engine; }
+  /// Is the group's worker in its end, which ends all that is under way? Nothing is begun any more, nor told.
+  bool ends_with_worker() const { return group_.worker.engine == nullptr; }
   Scratch& scratch() { return scratch_; }
   ScheduleCache& schedules() { return schedules_; }
   DeviceReducer& reducer(Device& device);

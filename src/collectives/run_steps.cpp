@@ -130,6 +130,7 @@ void CollectiveRun::check_received(const StepRun& state, const tw_recv_info& inf
 void CollectiveRun::on_message(void* arg, tw_request request, Status status, const tw_recv_info* info) {
   StepRun& state = *static_cast<StepRun*>(arg);
   CollectiveRun& run = *state.run;
+  if (run.owner_.ends_with_worker()) return;
   const Engine::Guard guard(run.owner_.engine());
   state.under_way = false;
   state.request = TW_REQUEST_NONE;
@@ -149,6 +150,7 @@ void CollectiveRun::on_message(void* arg, tw_request request, Status status, con
 }
 
 void CollectiveRun::device_step_over(StepRun& state, Status status) {
+  if (owner_.ends_with_worker()) return;
   state.under_way = false;
   --under_way_;
   if (!is_error(status_) && is_error(status)) {

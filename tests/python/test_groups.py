@@ -249,3 +249,25 @@ def test_an_exchange_returns_its_values_also_if_a_handler_raised_meanwhile(tmp_p
     """,
     )
     assert lines(done) == ["[0] 0 [b'0', b'1'] [(b'raises',)]", "[1] 1 [b'0', b'1'] []"]
+
+
+def test_a_collective_under_way_ends_with_its_worker(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        if world.rank == 0:
+            request = world.ibarrier()
+            world.worker.close()
+            try:
+                request.wait(10)
+            except thalweg.ClosedError:
+                print("ended")
+        else:
+            try:
+                world.worker.recv(bytearray(1), 3, source=world.endpoint(0))
+            except (thalweg.PeerLost, thalweg.ClosedError):
+                print("alone")
+    """,
+    )
+    assert lines(done) == ["[0] ended", "[1] alone"]
