@@ -223,8 +223,7 @@ TW_API void *tw_endpoint_user(tw_endpoint *endpoint);
 enum { TW_CLOSE_GRACEFUL = 0, TW_CLOSE_FORCE = 1 };
 /** Ends the endpoint; the handle is invalid when the request completes. Graceful: flushes, notifies the peer. Force: does
  *  not wait; what is pending ends with TW_ERR_CLOSED. request NULL with GRACEFUL: blocks, progressing. Either waits while
- *  another thread is in the endpoint's on_lost. TW_ERR_LIMIT: something is still to be delivered, and no request is left for that; the
- *  endpoint stays: release some. */
+ *  another thread is in the endpoint's on_lost. TW_ERR_LIMIT: it would wait, and no request is left for that: it stays, release some. */
 TW_CHECKED tw_status tw_endpoint_close(tw_endpoint *endpoint, uint32_t mode, tw_request *request);
 /** The table of protocols for an operation of length bytes of ordinary memory: candidates, predicted cost or why it is
  *  impossible, why the loser lost. verb: "send", "am", "bytes"; "put", "get", "atomic", "signal", "put_blocks" and
