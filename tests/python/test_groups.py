@@ -256,6 +256,8 @@ def test_a_collective_under_way_ends_with_its_worker(tmp_path):
         tmp_path,
         2,
         """
+        peer = world.endpoint(1 - world.rank)
+        world.barrier()
         if world.rank == 0:
             request = world.ibarrier()
             world.worker.close()
@@ -265,7 +267,7 @@ def test_a_collective_under_way_ends_with_its_worker(tmp_path):
                 print("ended")
         else:
             try:
-                world.worker.recv(bytearray(1), 3, source=world.endpoint(0))
+                world.worker.recv(bytearray(1), 3, source=peer)
             except (thalweg.PeerLost, thalweg.ClosedError):
                 print("alone")
     """,
