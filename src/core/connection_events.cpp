@@ -65,18 +65,21 @@ tw_endpoint* tw_worker::endpoint_of(const ConnectionEvent& event) {
   {
     std::lock_guard lock(directory.mutex);
     auto at = directory.entries.find(event.init.peer.worker);
-    if (at == directory.entries.end() || at->second.token != event.token) return nullptr;
-    endpoint = at->second.endpoint;
+    if (at == directory.entries.end()) return nullptr;
+    // Replaced already: the peer has ended this connection, and its next one is behind it in the inbox. What it sent by this one counts.
+    const bool replaced = at->second.token != event.token;
+    if (replaced && at->second.state != Directory::State::established) return nullptr;
+    if (!replaced) endpoint = at->second.endpoint;
     // Linked already: the peer has ended that connection and made a new one. The old one's end is on its way.
     if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = nullptr;
-    if (endpoint == nullptr) endpoint = take_waiting(event.init.peer.worker);
+    if (endpoint == nullptr && !replaced) endpoint = take_waiting(event.init.peer.worker);
     if (endpoint == nullptr) {
       tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
       endpoint = make_endpoint(options);
       endpoint->references = 0;
       endpoint->remote = event.init.peer.worker;
     }
-    at->second.endpoint = endpoint;
+    if (!replaced) at->second.endpoint = endpoint;
   }
   if (endpoint->key != 0) pending.erase(endpoint->key);
   return endpoint;

@@ -153,6 +153,32 @@ TEST_P(Successors, ASuccessorThatClosesIsNotGivenAgain) {
   expect_works(last);
 }
 
+/// The receiver sees three connections at once: what came by the middle one counts, although the last one has replaced it.
+TEST_P(Successors, WhatAReplacedConnectionBroughtIsReceived) {
+  const auto alone = [&](auto done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done() && std::chrono::steady_clock::now() < end) a.progress();
+    return done();
+  };
+  const auto connected = [&](tw_endpoint* one) { return alone([&] { return tw_endpoint_state(one) == TW_OK; }); };
+  ASSERT_EQ(tw_endpoint_close(first, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
+  tw_endpoint* const next = connect(a, b);
+  ASSERT_TRUE(connected(next));
+  const std::string text = random_bytes(77);
+  std::string there(text.size(), '\0');
+  ASSERT_EQ(tw_send(next, text.data(), text.size(), 3, nullptr, &send), TW_OK);
+  ASSERT_GE(tw_endpoint_close(next, TW_CLOSE_GRACEFUL, &close), 0);
+  ASSERT_TRUE(alone([&] { return tw_request_test(close) != TW_IN_PROGRESS; }));
+  EXPECT_EQ(tw_request_finish(close), TW_OK);
+  tw_endpoint* const last = connect(a, b);
+  ASSERT_TRUE(connected(last));
+  ASSERT_EQ(tw_recv(b.get(), &there[0], there.size(), 3, ~0ull, nullptr, &receiving), TW_IN_PROGRESS);
+  ASSERT_TRUE(over(receiving));
+  EXPECT_EQ(tw_request_finish(receiving), TW_OK);
+  EXPECT_EQ(there, text);
+  expect_works(last);
+}
+
 /// The middle of a chain goes: what is behind it waits for the first one.
 TEST_P(Successors, WhatIsBehindASuccessorThatFailsKeepsItsPlace) {
   begin_close();
