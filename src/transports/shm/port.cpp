@@ -11,14 +11,9 @@ namespace thalweg::impl::shm {
 
 // --- sending
 
-/// Of frames that follow each other a later one's line is brought here. Not in an exchange of single frames: there the consumer polls the
-/// line that would be brought here, and waits for this frame. body: what put_bulk() was given.
-inline void ShmPort::published(ShmLink& link, const std::byte* body, uint32_t length) {
-  if (std::exchange(link.taken_before, link.in.taken()) == link.in.taken()) {
-    link.out.prefetch_slot();
-  } else {
-    link.out.demote_last(body, length);
-  }
+/// Not in an exchange of single frames: there the consumer polls the line that is brought here.
+inline void ShmPort::published(ShmLink& link) {
+  if (std::exchange(link.taken_before, link.in.taken()) == link.in.taken()) link.out.prefetch_slot();
   if (link.out.must_ring()) [[unlikely]]
     ring_peer(link);
 }
@@ -39,17 +34,16 @@ Status ShmPort::send(Link& base, const FrameHeader& header, const void* body) {
   }
   if (header.length <= kInlineMax) {
     link.out.put_inline(header, body);
-    published(link);
-    return TW_OK;
+  } else {
+    std::byte* to = header.length <= kCopyMax ? link.out.bulk_place(header.length) : nullptr;
+    if (to == nullptr) [[unlikely]] {
+      if (Status s = make_room(link, header.length); s != TW_OK) return s;
+      to = link.out.bulk_place(header.length);
+    }
+    link.body_copy.copy(to, static_cast<const std::byte*>(body), header.length);
+    link.out.put_bulk(header);
   }
-  std::byte* to = header.length <= kCopyMax ? link.out.bulk_place(header.length) : nullptr;
-  if (to == nullptr) [[unlikely]] {
-    if (Status s = make_room(link, header.length); s != TW_OK) return s;
-    to = link.out.bulk_place(header.length);
-  }
-  link.body_copy.copy(to, static_cast<const std::byte*>(body), header.length);
-  link.out.put_bulk(header);
-  published(link, to, header.length);
+  published(link);
   return TW_OK;
 }
 
@@ -74,9 +68,7 @@ void ShmPort::commit(Link& base, const FrameHeader& header) {
     if (to != filled) [[unlikely]]
       std::memmove(to, filled, header.length);
     link.out.put_bulk(header);
-    return published(link, to, header.length);
-  }
-  if (link.reserved > kInlineMax) {
+  } else if (link.reserved > kInlineMax) {
     link.out.put_inline(header, link.out.bulk_place(link.reserved));
   } else {
     link.out.put_filled(header);

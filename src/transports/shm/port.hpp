@@ -163,7 +163,7 @@ class ShmPort final : public Port, private SegmentListener {
   void deepen(ShmLink& link, bool full);
   void turn_back_idle();
   void ring_peer(ShmLink& link);
-  void published(ShmLink& link, const std::byte* body = nullptr, uint32_t length = 0);
+  void published(ShmLink& link);
   /// What import_device() found last may go, unless it is counted: the owner of the memory may be waiting for it.
   void unpin() {
     if (!pinned_) [[likely]]

@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "base/platform/cpu.hpp"
-#include "base/platform/demote.hpp"
 #include "transports/shm/copy.hpp"
 #include "transports/shm/layout.hpp"
 
@@ -73,12 +72,6 @@ class Producer {
   /// Of frames that follow each other: the line of a later one is brought here, from the consumer that has read it, before it is stored
   /// to.
   void prefetch_slot() const { prefetch_to_store(&shared_->slots[(head_ + kSlotsAhead) & (kSlots - 1)]); }
-
-  /// The last frame goes where its consumer, which polls it, finds it soonest; of its body, which put_bulk() was given, too.
-  void demote_last(const std::byte* body, uint32_t length) const {
-    if (length <= kDemoted) demote(body, length);
-    demote(&shared_->slots[(head_ - 1) & (kSlots - 1)]);
-  }
 
   /// Reads the credit that the consumer has returned. False: it claims what it cannot have consumed.
   [[gnu::cold]] bool refresh() {
@@ -157,7 +150,6 @@ class Producer {
   }
 
   static constexpr uint64_t kSlotsAhead = 3;
-  static constexpr uint32_t kDemoted = 1024;  // longer bodies come faster from this core's cache, where they are read ahead
   Direction* shared_ = nullptr;
   Slot* next_ = nullptr;       // of head_; once stopped only a hint
   uint64_t parity_ = kParity;  // of the phase that next_ is in: phase 0 publishes parity 1, phase 1 parity 0
