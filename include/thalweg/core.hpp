@@ -50,7 +50,7 @@ class Handle {
   T* get() const noexcept { return handle_.get(); }
   T* release() noexcept { return handle_.release(); }
   /// Ends it, and says how that went: what C refuses to end stays.
-  tw_status end() noexcept
+  [[nodiscard]] tw_status end() noexcept
     requires std::is_same_v<decltype(End(static_cast<T*>(nullptr))), tw_status>
   {
     const tw_status status = handle_ ? End(get()) : tw_status{TW_OK};
