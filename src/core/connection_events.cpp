@@ -69,10 +69,12 @@ tw_endpoint* tw_worker::endpoint_of(const ConnectionEvent& event) {
     // Replaced already: the peer has ended this connection, and its next one is behind it in the inbox. What it sent by this one counts.
     const bool replaced = at->second.token != event.token;
     if (replaced && at->second.state != Directory::State::established) return nullptr;
-    if (!replaced) endpoint = at->second.endpoint;
-    // Linked already: the peer has ended that connection and made a new one. The old one's end is on its way.
-    if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = nullptr;
-    if (endpoint == nullptr && !replaced) endpoint = take_waiting(event.init.peer.worker);
+    if (!replaced) {
+      endpoint = at->second.endpoint;
+      // Linked already: the peer has ended that connection and made a new one. The old one's end is on its way.
+      if (endpoint != nullptr && endpoint->peer->state != TW_IN_PROGRESS) endpoint = nullptr;
+      if (endpoint == nullptr) endpoint = take_waiting(event.init.peer.worker);
+    }
     if (endpoint == nullptr) {
       tw_endpoint_options options = TW_ENDPOINT_OPTIONS_INIT;
       endpoint = make_endpoint(options);

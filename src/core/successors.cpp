@@ -37,6 +37,11 @@ tw_endpoint* take_successor(tw_endpoint& before) {
   return successor;
 }
 
+/// Of the time that it may take to connect; 0: it is over.
+uint64_t left_ns(const tw_endpoint& successor) {
+  return successor.timeout_ns - std::min(successor.timeout_ns, monotonic_ns() - successor.behind_since);
+}
+
 }  // namespace
 
 /// The endpoint that tw_connect to `remote` gives, or puts a new one behind: the last of the chain. known: the directory's.
@@ -79,7 +84,7 @@ void tw_worker::start_successor(tw_endpoint& endpoint) {
 /// What waits behind `endpoint` for longer than it may fails.
 void tw_worker::time_out_successors(tw_endpoint& endpoint) {
   while (tw_endpoint* const successor = endpoint.successor) {
-    if (monotonic_ns() - successor->behind_since < successor->timeout_ns) return;
+    if (left_ns(*successor) != 0) return;
     engine->fail(
         *successor->peer, TW_ERR_TIMED_OUT,
         "not connected within " + std::to_string(successor->timeout_ns / kMillisecond) +
@@ -93,12 +98,8 @@ uint64_t tw_worker::longest_wait_behind() {
   if (closings_.load(std::memory_order_relaxed) == 0) return kForever;
   const Guard guard(*engine);
   uint64_t ns = kForever;
-  const uint64_t now = monotonic_ns();
   for (const tw_endpoint* const endpoint : closing_) {
-    const tw_endpoint* const successor = endpoint->successor;
-    if (successor == nullptr) continue;
-    const uint64_t waited = now - successor->behind_since;
-    ns = std::min(ns, successor->timeout_ns - std::min(successor->timeout_ns, waited));
+    if (endpoint->successor != nullptr) ns = std::min(ns, left_ns(*endpoint->successor));
   }
   return std::max<uint64_t>(ns, 1);  // an alarm of 0 is none
 }
