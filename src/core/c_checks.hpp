@@ -5,6 +5,7 @@
 
 #include "core/op_fields.hpp"
 #include "core/worker.hpp"
+#include "devices/host_ranges.hpp"
 #include "devices/registry.hpp"
 #include "protocols/active.hpp"
 #include "protocols/device_queues.hpp"
@@ -111,10 +112,14 @@ class Enter {
   Status status_ = TW_OK;
 };
 
-/// May a pointer be to device memory? Hot: the short forms check nothing more if none can be.
-inline bool has_devices() { return backend_count.load(std::memory_order_acquire) != 0; }
+/// May this be device memory, so that the drivers must be asked? Hot: the short forms check nothing more if it cannot be.
+inline bool may_be_on_device(const void* address) {
+  return backend_count.load(std::memory_order_acquire) != 0 && !host_ranges.contain(address);
+}
 /// Is this memory that only a device's queues may touch?
-inline bool on_device(const void* address, BufferInfo* info) { return has_devices() && is_device_memory(address, info); }
+inline bool on_device(const void* address, BufferInfo* info) {
+  return may_be_on_device(address) && is_device_memory(address, info);
+}
 
 /// Host buffers from here on are asked whether they can be read before they are used (check_host_memory): a fraction of a
 /// microsecond of some. Shorter ones are not: they would pay as much as they take.
@@ -147,7 +152,8 @@ inline Status set_local(OpDesc& op, const void* buffer, size_t length, const tw_
   }
   if (buffer == nullptr && op.length != 0) [[unlikely]]
     return fail(TW_ERR_INVALID, "the buffer is NULL");
-  if (backend_count.load(std::memory_order_acquire) == 0 && options.after_kind == TW_AFTER_NONE) [[likely]]
+  const bool plain = options.layout == nullptr ? !may_be_on_device(buffer) : backend_count.load(std::memory_order_acquire) == 0;
+  if (plain && options.after_kind == TW_AFTER_NONE) [[likely]]
     return op.length < kAsked ? Status{TW_OK} : check_buffer(op);
   return set_device(op, options, known);
 }

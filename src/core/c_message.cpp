@@ -183,7 +183,8 @@ tw_status tw_send(tw_endpoint* endpoint, const void* buffer, size_t length, uint
   tw_worker& worker = *endpoint->worker;
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
-  if (given != nullptr || buffer == nullptr || has_devices() || length >= kAsked || worker.multi || trace::on()) [[unlikely]]
+  if (given != nullptr || buffer == nullptr || may_be_on_device(buffer) || length >= kAsked || worker.multi || trace::on())
+      [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, given, request);
   if (send_untraced(*endpoint->peer, buffer, length, tag, 0, 0) != TW_OK) [[unlikely]]
     return send_slowly(*endpoint, buffer, length, tag, nullptr, request);
@@ -199,7 +200,7 @@ tw_status tw_recv(tw_worker* worker, void* buffer, size_t length, uint64_t tag, 
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   const bool called = given != nullptr;
-  if (request == nullptr || (buffer == nullptr && length != 0) || has_devices() || length >= kAsked ||
+  if (request == nullptr || (buffer == nullptr && length != 0) || may_be_on_device(buffer) || length >= kAsked ||
       (called && !only_calls(*given))) [[unlikely]]
     return recv_slowly(*worker, buffer, length, tag, mask, given, request);
   Engine& engine = *worker->engine;
@@ -234,9 +235,9 @@ tw_status tw_recv_blocking(tw_worker* worker, void* buffer, size_t length, uint6
   if (buffer == nullptr && length != 0) return fail(TW_ERR_INVALID, "the buffer is NULL");
   if (worker->engine->in_handler()) [[unlikely]]
     return tw_worker::refuse_wait();
-  if (has_devices()) [[unlikely]] {
+  if (may_be_on_device(buffer)) [[unlikely]] {
     BufferInfo near;
-    if (on_device(buffer, &near)) return receive_and_wait(*worker, buffer, length, tag, mask, info, near);
+    if (is_device_memory(buffer, &near)) return receive_and_wait(*worker, buffer, length, tag, mask, info, near);
   }
   if (length >= kAsked) {
     status = check_host_memory(buffer, length);

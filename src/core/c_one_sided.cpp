@@ -96,7 +96,7 @@ tw_status tw_put(tw_endpoint* endpoint, const void* buffer, size_t length, tw_re
   status = check_region(endpoint, region_of(remote));
   if (is_error(status)) [[unlikely]]
     return status;
-  if (options != nullptr || buffer == nullptr || has_devices() || length >= kAsked) [[unlikely]]
+  if (options != nullptr || buffer == nullptr || may_be_on_device(buffer) || length >= kAsked) [[unlikely]]
     return put_slowly(endpoint, buffer, length, remote, offset, options, request);
   const Engine::Guard guard(*endpoint->worker->engine);
   if (try_put_mapped(buffer, length, *region_of(remote), offset)) return TW_OK;

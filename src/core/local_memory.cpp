@@ -77,7 +77,7 @@ Status start_prepared(tw_endpoint& endpoint, OpDesc& op, const Completion& compl
   if (op.verb == Verb::send && op.layout == nullptr && !device && op.length < kAsked)
     status = worker.engine->try_send(*op.peer, op.address, op.length, op.tag, 0);
   if (status != TW_OK) {
-    if (buffer && (has_devices() || op.length >= kAsked)) {
+    if (buffer && (device || op.layout != nullptr || op.length >= kAsked)) {
       status = set_device(op, kOpDefaults, &near);
       if (is_error(status)) return status;
     }

@@ -7,6 +7,7 @@
 
 #include "devices/cuda/backend.hpp"
 #include "devices/emulated/backend.hpp"
+#include "devices/host_ranges.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -34,6 +35,7 @@ void add_backend(Backend* backend) {
     if (backends[i] == backend) return;
   }
   if (count == kMaxBackends) return;
+  if (count == 0) host_ranges.find();
   backends[count] = backend;
   backend_count.store(count + 1, std::memory_order_release);
 }

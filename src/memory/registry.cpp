@@ -141,6 +141,7 @@ Status Registry::allocate(size_t length, uint32_t access, bool huge, tw_memory**
   if (Status s = register_memory(segment.data(), length, access, &memory); is_error(s)) return s;
   const Writing writing(*state_);
   memory->segment = std::move(segment);
+  memory->host_segment = HostSegment(memory->address, memory->length);
   memory->segment_id = identifier;
   state_->allocated[reinterpret_cast<uintptr_t>(memory->address)] = memory;
   state_->segments[identifier] = memory;
@@ -191,6 +192,7 @@ Status Registry::release(tw_memory* memory, bool waits) {
       state_->segment_count.fetch_sub(1, std::memory_order_release);
     }
   }
+  memory->host_segment = {};
   if (shared) announce_release(memory->segment_id);
   if (shared && memory->pinning != nullptr) release_pinned(std::move(memory->segment), nullptr, std::move(memory->pinning));
   delete memory;

@@ -10,6 +10,7 @@
 
 #include "base/platform/fork.hpp"
 #include "devices/device.hpp"
+#include "devices/host_ranges.hpp"
 #include "memory/device_allocation.hpp"
 #include "memory/device_users.hpp"
 #include "memory/pinning.hpp"
@@ -45,6 +46,7 @@ struct tw_memory {
   uint64_t segment_id = 0;      // what peers import: the segment, or the name of device memory; 0: they cannot
   uint64_t segment_offset = 0;  // of address in it
   thalweg::impl::Segment segment;
+  thalweg::impl::HostSegment host_segment;  // the same; goes before it
   // Allocated, then shared with those of this process who hold it (hold_in_process); or the segment pinned: goes before the segment.
   std::shared_ptr<thalweg::impl::DeviceAllocation> device;
   std::shared_ptr<thalweg::impl::PinningAhead> pinning;  // for devices that others of this process work with; the same

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -41,13 +42,15 @@ std::string info_of(tw_context* context) {
   return text;
 }
 
-/// Which memory operations take: CUDA's where this machine has a GPU that the library can use.
+/// Which memory operations take: CUDA's where this machine has a GPU that the library can use. Where the driver's device is there, the driver
+/// is not initialised to know that: every buffer of the process would be asked of it from then on.
 uint64_t memory_types(tw_context* context) {
-  uint64_t types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-  if (info_of(context).find("\"cuda:0\"") != std::string::npos) {
-    types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA) | UCS_BIT(UCS_MEMORY_TYPE_CUDA_MANAGED);
-  }
-  return types;
+  constexpr uint64_t kCuda = UCS_BIT(UCS_MEMORY_TYPE_CUDA) | UCS_BIT(UCS_MEMORY_TYPE_CUDA_MANAGED);
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // the context has loaded it, if it is there
+  if (driver == nullptr) return UCS_BIT(UCS_MEMORY_TYPE_HOST);
+  dlclose(driver);
+  const bool there = access("/dev/nvidiactl", F_OK) == 0 || info_of(context).find("\"cuda:0\"") != std::string::npos;
+  return UCS_BIT(UCS_MEMORY_TYPE_HOST) | (there ? kCuda : 0);
 }
 
 /// `thalweg ucx` asks who uses this library: a line with process and program in the file that it names.
@@ -92,7 +95,6 @@ ucs_status_t ucp_init_version(unsigned api_major_version, unsigned, const ucp_pa
   const tw_status status = tw_context_create(&options, &context->context);
   if (status != TW_OK) return failed("ucp_init", status);
   tell_user();
-  context->memory_types = memory_types(context->context);
   if (context->name.empty()) context->name = "thalweg";
   *context_p = context.release();
   return UCS_OK;
@@ -112,7 +114,7 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t* attr) 
   const uint64_t mask = attr->field_mask;
   if ((mask & UCP_ATTR_FIELD_REQUEST_SIZE) != 0) attr->request_size = kRequestBytes;
   if ((mask & UCP_ATTR_FIELD_THREAD_MODE) != 0) attr->thread_mode = UCS_THREAD_MODE_MULTI;
-  if ((mask & UCP_ATTR_FIELD_MEMORY_TYPES) != 0) attr->memory_types = context->memory_types;
+  if ((mask & UCP_ATTR_FIELD_MEMORY_TYPES) != 0) attr->memory_types = memory_types(context->context);
   if ((mask & UCP_ATTR_FIELD_NAME) != 0) {
     std::memset(attr->name, 0, sizeof attr->name);
     context->name.copy(attr->name, sizeof attr->name - 1);

@@ -15,7 +15,6 @@ struct ucp_context {
   size_t request_size = 0;  // of the user's part
   ucp_request_init_callback_t request_init = nullptr;
   ucp_request_cleanup_callback_t request_cleanup = nullptr;
-  uint64_t memory_types = 0;
   bool shared = false;  // mt_workers_shared
   std::string name;
   std::string transports;  // as given to Thalweg; "": all
