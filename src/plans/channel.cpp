@@ -320,6 +320,7 @@ void Channel::take(ControlMessage&& message) {
 
 void Channel::opened_there(ControlMessage&& message) {
   if (message.epoch <= theirs_.epoch) return;
+  epoch_over_there();
   theirs_ = std::move(message);
   there_ = true;
   if (state_ == State::opening) return begin_pair();
@@ -329,7 +330,10 @@ void Channel::opened_there(ControlMessage&& message) {
 void Channel::ended_there(const ControlMessage& message) {
   const bool turned_away = message.type == Control::refused && message.epoch == 0;  // before there was an end of the peer's
   if (!turned_away && (!there_ || message.epoch != theirs_.epoch)) return;
-  if (!turned_away) there_ = false;
+  if (!turned_away) {
+    there_ = false;
+    epoch_over_there();
+  }
   agreed_ = agreed_ || (ended_ && asked_here_ == Asks::another && message.status == TW_ERR_STALE);
   // Busy is a run that was refused here: it ends no channel (PlanFailure::now).
   const bool says_why = is_error(message.status) && message.status != TW_ERR_BUSY;
@@ -339,6 +343,14 @@ void Channel::ended_there(const ControlMessage& message) {
   } else if (state_ != State::opening) {
     fail_end(epoch_, status, message.text);
   }
+}
+
+/// Its messages that the host carried, and that no receive here took, are no later epoch's: a long one's sender waits until it is dropped.
+/// They came before the word that the epoch is over, but for those of runs that were beginning then (advance).
+void Channel::epoch_over_there() {
+  if (sender || theirs_.number == 0) return;
+  number_over_ = theirs_.number;
+  proxy_.drop_messages(peer, number_over_);
 }
 
 void Channel::take_of_pair(ControlMessage&& message) {

@@ -188,6 +188,7 @@ class Channel {
   void say_rounds();
   void opened_there(ControlMessage&& message);
   void ended_there(const ControlMessage& message);
+  void epoch_over_there();
   void take_of_pair(ControlMessage&& message);
   void recv_buffer_told(ControlMessage&& message);
   void recv_buffer_answered(const ControlMessage& message);
@@ -236,6 +237,7 @@ class Channel {
   bool agreed_ = false;   // nor at the peer: the epoch has ended so, and nobody stores to its words any more
   bool waits_ = true;     // the newest user waits for the peer's plans to go
   uint64_t number_ = 0;
+  uint64_t number_over_ = 0;  // receiver: of the peer's last epoch that is over; 0: none
   ToldRounds told_rounds_;    // receiver
   bool every_round_ = false;  // receiver: operations of a queue were the end
   TakenRounds rounds_;        // sender

@@ -283,6 +283,17 @@ void Proxy::send(ProxyPeer& peer, const ControlMessage& message) {
   (void)tw_worker_wake(worker_);
 }
 
+void Proxy::drop_messages(const ProxyPeer& peer, uint64_t tag) {
+  if (is_error(peer.lost)) return;  // they went with it
+  tw_op_options from = TW_OP_OPTIONS_INIT, into = TW_OP_OPTIONS_INIT;
+  from.source = peer.endpoint;
+  into.callback = [](void*, tw_request, tw_status, const tw_recv_info*) {};  // truncated, as it takes nothing
+  tw_message* dropped = nullptr;
+  while (tw_probe(worker_, tag, ~uint64_t{0}, &from, nullptr, &dropped) == TW_OK) {
+    if (is_error(tw_message_recv(dropped, nullptr, 0, &into, nullptr))) return;
+  }
+}
+
 /// Under the worker's lock: only the inbox's own lock may be taken.
 tw_status Proxy::on_message(void* arg, const tw_am_message* message) {
   auto* proxy = static_cast<Proxy*>(arg);

@@ -71,6 +71,8 @@ class Proxy final : public Extension {
   /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
   void send(ProxyPeer& peer, const ControlMessage& message);
+  /// The peer's messages with this tag that no receive here has taken: their senders go on, and the connection has its credit back.
+  void drop_messages(const ProxyPeer& peer, uint64_t tag);
   using Offered = std::vector<std::pair<Channel*, uint16_t>>;
   /// Withdraws offered buffers, and waits up to `patience` for their senders to release them. The remaining ones are
   /// still in `offered`, and may be stored to: withdraw them again, or abandon them. Not under mutex().

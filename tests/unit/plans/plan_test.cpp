@@ -324,5 +324,54 @@ TEST_P(Plans, TheOtherEndNeverComes) {
   EXPECT_TRUE(b.load(to, 8) == data);
 }
 
+/// A message that nobody receives is of an epoch that ends: neither its sender nor what is sent later waits for a receive of it.
+class UnreceivedMessages : public Pair {
+ protected:
+  struct Exchange {
+    tw_plan *sends, *receives;
+    unsigned char *from, *to;
+  };
+  Exchange make(size_t length, uint64_t limit) {
+    const Exchange made{plan(a, limit), plan(b, limit), memory(a, length), memory(b, length)};
+    EXPECT_EQ(tw_plan_send(made.sends, a.endpoint, made.from, length, 11, nullptr, nullptr), TW_OK);
+    EXPECT_EQ(tw_plan_recv(made.receives, b.endpoint, made.to, length, 11, nullptr, nullptr), TW_OK);
+    return made;
+  }
+  void pass(const Exchange& one, size_t length) {
+    const Bytes data = random_bytes(length);
+    a.store(one.from, data);
+    both([&] { ASSERT_EQ(tw_plan_run(one.sends, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_run(one.receives, kLong), TW_OK) << tw_last_error(); });
+    EXPECT_TRUE(b.load(one.to, length) == data);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, UnreceivedMessages, testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
+
+TEST_P(UnreceivedMessages, LongOnesEndWithTheirEpoch) {
+  constexpr size_t kLength = (8 << 20) + 3;
+  const Exchange alone = make(kLength, 50'000'000);
+  for (int turn = 0; turn < 2; ++turn) {
+    prepare_both(alone.sends, alone.receives);
+    ASSERT_EQ(tw_plan_run(alone.sends, kLong), TW_ERR_TIMED_OUT) << tw_last_error();
+  }
+  prepare_both(alone.sends, alone.receives);
+  const Exchange next = make(kLength, 0);
+  prepare_both(next.sends, next.receives);
+  pass(next, kLength);  // in the end all of them are destroyed
+}
+
+/// More of them than a connection has credit for. Others than the host's over frames wait for the receive.
+TEST_P(UnreceivedMessages, ShortOnesKeepNoCredit) {
+  if (std::strcmp(GetParam().name, "host_tcp") != 0) return;
+  constexpr size_t kLength = 8001;
+  const Exchange one = make(kLength, kLong / 2);
+  for (int turn = 0; turn < 1200 && !HasFailure(); ++turn) {
+    prepare_both(one.sends, one.receives);
+    ASSERT_EQ(tw_plan_run(one.sends, kLong), TW_OK) << tw_last_error() << ", turn " << turn;
+  }
+  prepare_both(one.sends, one.receives);
+  pass(one, kLength);
+}
+
 }  // namespace
 }  // namespace thalweg::tests
