@@ -60,7 +60,7 @@ TW_CHECKED tw_status tw_stream_check(const void *stream);
 TW_CHECKED tw_status tw_queue_begin_capture(tw_queue *queue);
 TW_CHECKED tw_status tw_queue_end_capture(tw_queue *queue, tw_graph **graph);
 /** Enqueues what was captured. TW_ERR_STALE: a plan of it was destroyed or prepared again since; capture it anew. TW_ERR_BUSY: as
- *  tw_plan_trigger. */
+ *  tw_plan_trigger, or the queue is being captured. */
 TW_CHECKED tw_status tw_graph_launch(tw_graph *graph, tw_queue *queue);
 TW_API void tw_graph_destroy(tw_graph *graph);
 

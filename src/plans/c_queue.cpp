@@ -158,6 +158,12 @@ tw_status tw_graph_launch(tw_graph* graph, tw_queue* queue) {
   if (Status s = check(queue); is_error(s)) return s;
   if (graph == nullptr) return fail(TW_ERR_INVALID, "the graph is NULL");
   if (graph->executor != &queue->executor) return fail(TW_ERR_INVALID, "the graph was captured at another place");
+  if (queue->queue->capture_state() != CaptureState::none) {
+    // Its runs would be the other graph's, which knows nothing of their plans.
+    return fail(TW_ERR_BUSY,
+                "the queue is being captured, and a graph is no part of another one: end the capture first "
+                "(tw_queue_end_capture), or trigger the plans themselves");
+  }
   if (Status s = graph->begin(*queue); is_error(s)) return s;
   if (Status s = graph->graph->launch(*queue->queue); is_error(s)) {
     graph->count(true);

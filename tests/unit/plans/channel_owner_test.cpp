@@ -128,5 +128,26 @@ TEST_P(ChannelOwners, AGraphOfAPlanThatWasPreparedAgainOrDestroyedIsStale) {
   EXPECT_TRUE(b.load(to, kSize) == a.load(from, kSize));
 }
 
+/// Its runs would be the other graph's, of whose plans nothing is known.
+TEST_P(ChannelOwners, AGraphIsNoPartOfAnotherOne) {
+  const Plans all = make();
+  tw_queue* on = queue(b);
+  tw_graph *graph = nullptr, *outer = nullptr;
+  ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(all.receives[0], on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_graph_launch(graph, on), TW_ERR_BUSY);
+  EXPECT_NE(std::strstr(tw_last_error(), "tw_queue_end_capture"), nullptr) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(on, &outer), TW_OK) << tw_last_error();
+  // Nothing of it was captured or counted: the plan is idle, and the channel is anyone's.
+  EXPECT_EQ(tw_graph_launch(outer, on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(all.receives[0], nullptr), TW_OK) << tw_last_error();
+  pass(all, 0);
+  prepare_both(all.sends[0], all.receives[0]);
+  for (tw_graph* one : {graph, outer}) tw_graph_destroy(one);
+}
+
 }  // namespace
 }  // namespace thalweg::tests
