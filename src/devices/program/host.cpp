@@ -28,7 +28,20 @@ Status HostProgram::start() {
   executor_.emplace(device::DirectMachine(), OneThread(steps_), program_, 1, 0, 0);
   runs_ = executor_->begin();
   idle_ = 0;
+  asks_.reset();
   return TW_OK;
+}
+
+/// A program counts polls, as each of them is cheaper than a clock. A caller that comes seldom would wait for many times its limit.
+Status HostProgram::idle() {
+  if (!asks_) {
+    asks_.emplace(kMillisecond);
+  } else if (asks_->passed()) [[unlikely]] {
+    executor_->ask_next();
+    idle_ = 0;
+    asks_.emplace(kMillisecond);
+  }
+  return TW_IN_PROGRESS;
 }
 
 Status HostProgram::advance() {
@@ -37,10 +50,10 @@ Status HostProgram::advance() {
   for (unsigned round = 0; runs_; ++round) {
     if (idle_ % kIdle == 0) runs_ = !executor_->pass();
     if (!runs_) break;
-    if (carrier_ == nullptr || round == kMostRounds) return TW_IN_PROGRESS;
+    if (carrier_ == nullptr || round == kMostRounds) return idle();
     const bool carried = carrier_->drive();
     idle_ = carried || !carried_only_ ? 0 : idle_ + 1;
-    if (!carried) return TW_IN_PROGRESS;
+    if (!carried) return idle();
   }
   return TW_OK;
 }

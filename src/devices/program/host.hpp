@@ -4,6 +4,7 @@
 #pragma once
 #include <optional>
 
+#include "base/clock.hpp"
 #include "devices/program.hpp"
 #include "devices/program/one_thread.hpp"
 
@@ -27,8 +28,10 @@ class HostProgram {
   const std::shared_ptr<Carrier> carrier_;
   const bool carried_only_;  // every wait is for what the carrier carries
   std::optional<device::ProgramExecutor<device::DirectMachine, OneThread>> executor_;
+  Status idle();
   bool runs_ = false;
-  unsigned idle_ = 0;  // turns in which the carrier had nothing, since the steps were looked at
+  std::optional<SpinDeadline> asks_;  // for the time and the abort word, at the latest then; from the first turn in vain on
+  unsigned idle_ = 0;                 // turns in which the carrier had nothing, since the steps were looked at
 };
 
 }  // namespace thalweg::impl

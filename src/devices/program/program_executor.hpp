@@ -107,6 +107,8 @@ class ProgramExecutor {
     if (group_.leader()) moved ? rest() : check_failure();
     return false;
   }
+  /// One thread, whose passes come seldom: the next one in vain asks for the time and the abort word, which else come by number.
+  THALWEG_DEVICE void ask_next() { polls_ = kPollsPerClock * kClocksPerAbort - 1; }
 
  private:
   /// A step, or the run, for the timeline.

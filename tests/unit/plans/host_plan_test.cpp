@@ -198,5 +198,22 @@ TEST_P(ShortRows, OfAChannelThatNobodyUsesAnyMoreArePacked) {
   for (int round = 0; round < 3; ++round) run_and_check(sends, receives);
 }
 
+/// A limit is of time: a thread that tests a run seldom is told after a few calls, and not after as many as take so long in a row.
+TEST_P(HostPlans, ALimitPassesHoweverSeldomARunIsTested) {
+  unsigned char *from = memory(a, 8), *to = memory(b, 8);
+  tw_plan *sends = plan(a), *receives = plan(b, 1'000'000);
+  send(sends, from, 8, 11);
+  receive(receives, to, 8, 11);
+  prepare_both(sends, receives);
+  ASSERT_EQ(tw_plan_trigger(receives, nullptr), TW_OK) << tw_last_error();
+  tw_status status = TW_IN_PROGRESS;
+  for (int calls = 0; calls < 30 && status == TW_IN_PROGRESS; ++calls) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    status = tw_plan_test(receives);
+  }
+  EXPECT_EQ(status, TW_ERR_TIMED_OUT);
+  while (status == TW_IN_PROGRESS) status = tw_plan_test(receives);
+}
+
 }  // namespace
 }  // namespace thalweg::tests
