@@ -140,6 +140,7 @@ Status choose_way(Collectives& all, const Call& call, const tw_collective_option
 /// The wait is over before the run is: all ranks are told why.
 void end_early(Collectives& all, CollectiveRun& run, const char* name, Status interrupt, uint64_t limit_ns) {
   const Engine::Guard guard(all.engine());
+  if (run.over()) return;  // by another thread's progress, since it was looked at
   if (is_error(interrupt)) return all.fail_interrupted(interrupt, name);
   uint32_t rank = kNoRank;
   const std::string missing = run.missing(&rank);
@@ -155,7 +156,7 @@ Status wait_for(Collectives& all, CollectiveRun& run, const char* name, uint64_t
   if (!run.over() && !all.failed()) end_early(all, run, name, interrupt, limit_ns);
   if (!run.over() && is_error(worker.wait_until(over, kGrace))) {
     const Engine::Guard guard(all.engine());
-    run.close_peers("it did not give back what a collective, which has failed, was sending to it");
+    if (!run.over()) run.close_peers("it did not give back what a collective, which has failed, was sending to it");
   }
   worker.wait_until(over, TW_FOREVER);
   // This rank may not progress for a while after a failure: others' operations must end, too.
