@@ -29,7 +29,7 @@ std::vector<Range> halved(uint64_t whole, uint32_t element, uint32_t size, uint3
 
 void halve(Writer& w, const Fold& folded, const Part& from, const Part& to) {
   const Team& team = folded.team;
-  if (team.size() == 1) return w.copy(to, from);
+  if (team.size() == 1) return w.reduce(to, {from});
   const std::vector<Range> ranges = halved(to.length, w.element(), team.size(), team.me);
   Part sum = fold_in(w, folded, from, to);
   uint32_t round = 0;

@@ -6,7 +6,7 @@
 namespace thalweg::impl {
 
 void one_shot(Writer& w, const Team& team, const Part& from, const Part& to) {
-  if (team.size() == 1) return w.copy(to, from);
+  if (team.size() == 1) return w.reduce(to, {from});
   Blocks inputs(team.size(), from);
   for (uint32_t i = 1; i < team.size(); ++i) {
     Part& theirs = inputs[(team.me + team.size() - i) % team.size()];

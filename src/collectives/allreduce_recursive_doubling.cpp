@@ -8,7 +8,7 @@
 namespace thalweg::impl {
 
 void recursive_doubling(Writer& w, const Team& all, const Part& from, const Part& to) {
-  if (all.size() == 1) return w.copy(to, from);
+  if (all.size() == 1) return w.reduce(to, {from});
   const Fold folded = fold(all);
   if (folded.sits_out) {
     w.send(folded.partner, from);

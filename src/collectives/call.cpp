@@ -63,6 +63,7 @@ void describe(Collectives& all, Call& call, const tw_collective_options& options
   what.ranks_per_host = all.ranks_per_host();
   what.element = task->element = element_size(call.type);
   what.commutative = call.op != TW_REDUCE_USER || options.commutative != 0;
+  what.truths = call.reduces && call.type == TW_TYPE_BOOL && call.op != TW_REDUCE_USER;
   what.repeatable = (options.flags & TW_COLLECTIVE_REPEATABLE) != 0;
   const auto pointers = [](const Counts& counts, const uint64_t** numbers, const uint64_t** offsets) {
     *numbers = counts.given() ? counts.counts.data() : nullptr;

@@ -26,7 +26,8 @@ void binomial_reduce(const Collective& c, Schedule* schedule) {
     sum = to;
   }
   if (c.rank == top && top != c.root) w.send(c.root, sum);
-  if (c.rank == c.root) top != c.root ? w.recv(top, output(c)) : w.copy(output(c), sum);
+  if (c.rank == c.root && top != c.root) w.recv(top, output(c));
+  if (c.size == 1) w.reduce(output(c), {sum});
 }
 
 }  // namespace thalweg::impl

@@ -14,7 +14,7 @@ void linear_reduce(const Collective& c, Schedule* schedule) {
     inputs[from] = w.scratch(c.bytes());
     w.recv(from, inputs[from]);
   }
-  c.size == 1 ? w.copy(output(c), own(c)) : w.reduce(output(c), inputs);
+  w.reduce(output(c), inputs);
 }
 
 }  // namespace thalweg::impl

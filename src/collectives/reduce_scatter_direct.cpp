@@ -8,7 +8,7 @@ namespace thalweg::impl {
 
 void direct_reduce_scatter(Writer& w, const Team& team, const Blocks& from, const Part& to) {
   const uint32_t n = team.size(), me = team.me;
-  if (n == 1) return w.copy(to, from[0]);
+  if (n == 1) return w.reduce(to, {from[0]});
   Blocks inputs(n, from[me]);
   for (uint32_t i = 1; i < n; ++i) {
     Part& theirs = inputs[(me + n - i) % n];

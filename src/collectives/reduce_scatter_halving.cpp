@@ -29,7 +29,7 @@ void halving_reduce_scatter(const Collective& c, Schedule* schedule) {
   const Part result{Where::output, 0, own_bytes(c)};
   if (c.size == 1) {
     const Part alone = result_of(w, c);
-    w.copy(alone, blocks[0]);
+    w.reduce(alone, {blocks[0]});
     return put_result(w, alone);
   }
   Part sum = as_one(w, blocks);

@@ -21,7 +21,7 @@ void pairwise_reduce_scatter(const Collective& c, Schedule* schedule) {
     w.reduce(result, {sum, slots[(i - 1) % 2]});
     sum = result;
   }
-  if (n == 1) w.copy(result, sum);
+  if (n == 1) w.reduce(result, {sum});
   put_result(w, result);
 }
 

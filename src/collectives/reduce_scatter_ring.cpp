@@ -9,7 +9,7 @@ namespace thalweg::impl {
 
 void ring_reduce_scatter(Writer& w, const Team& team, const Blocks& from, const Part& to) {
   const uint32_t n = team.size(), me = team.me;
-  if (n == 1) return w.copy(to, from[0]);
+  if (n == 1) return w.reduce(to, {from[0]});
   const Part slots[2] = {w.scratch(longest(from)), w.scratch(n > 2 ? longest(from) : 0)};
   Part sum = from[(me + n - 1) % n];
   for (uint32_t step = 0; step + 1 < n; ++step) {

@@ -16,9 +16,9 @@ void chain_scan(const Collective& c, Schedule* schedule) {
       sum = exclusive ? w.scratch(c.bytes()) : output(c);
       w.reduce(sum, {before, own(c)});
     }
-    if (exclusive) w.copy(output(c), before);
+    if (exclusive) c.rank == 1 ? w.reduce(output(c), {before}) : w.copy(output(c), before);
   } else if (!exclusive) {
-    w.copy(output(c), sum);
+    w.reduce(output(c), {sum});
   }
   if (!last) w.send(c.rank + 1, sum);
 }

@@ -23,10 +23,14 @@ void recursive_doubling_scan(const Collective& c, Schedule* schedule) {
       sum = group;
     }
     if (!lower) continue;
-    result.length == 0 ? w.copy(to, theirs) : w.reduce(to, {theirs, result});
+    if (result.length != 0) {
+      w.reduce(to, {theirs, result});
+    } else {
+      mask == 1 ? w.reduce(to, {theirs}) : w.copy(to, theirs);
+    }
     result = to;
   }
-  if (c.kind == CollectiveKind::scan) w.copy(to, result);
+  if (c.kind == CollectiveKind::scan && c.rank == 0) w.reduce(to, {result});
 }
 
 }  // namespace thalweg::impl

@@ -61,7 +61,7 @@ struct CollectiveStep {
 
 struct Schedule {
   std::vector<CollectiveStep> steps;
-  std::vector<Part> sources;    // each as long as the step's `to`; one may be the same part as it
+  std::vector<Part> sources;    // each as long as the step's `to`; one may be the same part as it. One alone: of truth values
   std::vector<uint32_t> after;  // numbers of earlier steps
   uint64_t scratch = 0;         // bytes
 
@@ -100,6 +100,7 @@ struct Collective {
   bool in_place = false;
   bool commutative = true;  // the operation may be applied in another order than that of ranks
   bool repeatable = false;  // the order depends on nothing but rank, size and count
+  bool truths = false;      // it combines truth values: what is combined of one operand alone is 0 or 1, too, and no copy of it
   // The v forms: elements of each rank; null: count. alltoall: of what goes to, and comes from, each rank here; both are given
   // or none is, and `count` is a guess that all ranks share, for the choice of an algorithm alone. The others: the same on all
   // ranks.

@@ -21,7 +21,7 @@ uint64_t shared_count(const Collective& what) { return what.counts_at_root ? kRo
 
 uint8_t bits_of(const Collective& what) {
   return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
-                              what.direct << 4 | (what.kernel_room != 0) << 5 | what.symmetric << 6);
+                              what.direct << 4 | (what.kernel_room != 0) << 5 | what.symmetric << 6 | what.truths << 7);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ bool adjacent(std::span<const Part> parts, Part* whole) {
 }
 
 Writer::Writer(const Collective& collective, Schedule* schedule, Cut cut)
-    : schedule_(schedule), element_(std::max<uint64_t>(collective.element, 1)) {
+    : schedule_(schedule), element_(std::max<uint64_t>(collective.element, 1)), truths_(collective.truths) {
   chunk_ = cut == Cut::whole || collective.chunk == 0 ? 0 : std::max(collective.chunk / element_, uint64_t{1}) * element_;
   for (Buffer& each : buffers_) each.emplace(0, Bytes{});
 }
@@ -116,6 +116,7 @@ void Writer::copy(const Part& to, const Part& from) {
 }
 
 void Writer::reduce(const Part& to, std::span<const Part> from) {
+  if (from.size() == 1 && !truths_) return copy(to, from[0]);
   std::vector<Part> chunks(from.size());
   each_chunk(to.length, [&](uint64_t offset, uint64_t length) {
     after_.clear();

@@ -27,7 +27,8 @@ class Writer {
   void send(uint32_t peer, const Part& from);
   void recv(uint32_t peer, const Part& to);
   void copy(const Part& to, const Part& from);
-  /// to = the sources, combined in their order. Each is as long as `to`, and the same part as it or apart from it.
+  /// to = the sources, combined in their order. Each is as long as `to`, and the same part as it or apart from it. Of one source: a
+  /// copy, but for Collective::truths.
   void reduce(const Part& to, std::span<const Part> from);
   void reduce(const Part& to, std::initializer_list<Part> from) { reduce(to, std::span(from.begin(), from.size())); }
   /// One message that has these parts one behind the other; by way of scratch memory unless they lie so.
@@ -67,6 +68,7 @@ class Writer {
   Schedule* schedule_;
   uint64_t chunk_;    // bytes, whole elements; 0: no cut
   uint64_t element_;  // bytes
+  bool truths_;
   Buffer buffers_[3];
   std::vector<uint32_t> after_;
   uint32_t follow_first_ = 0, follow_last_ = 0;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "collectives/algorithms.hpp"
 #include "collectives/elements.hpp"
 #include "group_ranks.hpp"
 #include "own_queue.hpp"
@@ -108,6 +109,90 @@ unsigned narrowed(uint32_t type, float value) {
 TEST(CollectiveRules, ShortFloatsRoundToTheNearest) {
   for (const uint32_t type : {TW_TYPE_FLOAT8_E4M3, TW_TYPE_FLOAT8_E5M2})
     check_rounding(type, [&](float value) { return narrowed(type, value); });
+}
+
+/// A collective of truth values of one kind, by one algorithm (null: any), blocking or not.
+tw_status of_truths(GroupRank& rank, impl::CollectiveKind kind, const std::string& in, std::string* out, uint32_t op,
+                    const char* algorithm, bool blocks) {
+  tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+  options.algorithm = algorithm;
+  tw_request request = TW_REQUEST_NONE, *const posted = blocks ? nullptr : &request;
+  const auto each = [&](auto call, size_t count) {
+    return call(rank.group, in.data(), out->data(), count, TW_TYPE_BOOL, op, &options, posted);
+  };
+  tw_status status = TW_OK;
+  switch (kind) {
+    case impl::CollectiveKind::allreduce:
+      status = each(tw_allreduce, in.size());
+      break;
+    case impl::CollectiveKind::reduce_scatter:
+      status = each(tw_reduce_scatter, in.size() / rank.rank.size);
+      break;
+    case impl::CollectiveKind::scan:
+      status = each(tw_scan, in.size());
+      break;
+    case impl::CollectiveKind::exclusive_scan:
+      status = each(tw_exclusive_scan, in.size());
+      break;
+    default:
+      status = tw_reduce(rank.group, in.data(), out->data(), in.size(), TW_TYPE_BOOL, op, 0, &options, posted);
+  }
+  return status == TW_IN_PROGRESS ? tw_request_finish(request) : status;
+}
+
+/// What becomes of them on that rank; where nothing does, `before`.
+std::string truths_of(impl::CollectiveKind kind, const std::vector<std::string>& all, uint32_t me, uint32_t op, char before) {
+  using Kind = impl::CollectiveKind;
+  const uint32_t size = static_cast<uint32_t>(all.size());
+  const uint32_t ranks = kind == Kind::scan ? me + 1 : kind == Kind::exclusive_scan ? me : size;
+  std::string result(all[0].size(), before);
+  if (ranks == 0 || (kind == Kind::reduce && me != 0)) return result;
+  const size_t share = result.size() / size, first = kind == Kind::reduce_scatter ? me * share : 0;
+  const size_t count = kind == Kind::reduce_scatter ? share : result.size();
+  for (size_t i = 0; i < count; ++i) {
+    bool value = all[0][first + i] != 0;
+    for (uint32_t r = 1; r < ranks; ++r) {
+      const bool next = all[r][first + i] != 0;
+      value = op == TW_REDUCE_AND ? value && next : op == TW_REDUCE_OR ? value || next : value != next;
+    }
+    result[i] = value ? 1 : 0;
+  }
+  return result;
+}
+
+/// Of one operand, too: in a group of one, and on the first ranks of a scan.
+TEST(CollectiveRules, TruthValuesBecomeZeroOrOneByEveryAlgorithm) {
+  using Kind = impl::CollectiveKind;
+  constexpr size_t kCount = 420;  // blocks of the same length
+  for (const uint32_t size : {1u, 2u, 3u, 5u}) {
+    run_group(size, [&](GroupRank& rank) {
+      std::string mine = random_bytes(kCount);
+      for (char& one : mine) one = static_cast<unsigned char>(one) % 3 == 0 ? '\0' : one;
+      std::vector<std::string> all(size, std::string(kCount, '\0'));
+      std::string gathered(size * kCount, '\0');
+      ASSERT_EQ(Rank::exchange(&rank.rank, mine.data(), kCount, gathered.data()), TW_OK);
+      for (uint32_t r = 0; r < size; ++r) all[r] = gathered.substr(r * kCount, kCount);
+      for (const Kind kind : {Kind::allreduce, Kind::reduce, Kind::reduce_scatter, Kind::scan, Kind::exclusive_scan}) {
+        std::vector<const char*> names{nullptr};
+        for (const impl::Algorithm& each : impl::algorithms_of(kind)) {
+          if (each.write != nullptr) names.push_back(each.name);
+        }
+        for (const uint32_t op : {TW_REDUCE_AND, TW_REDUCE_OR, TW_REDUCE_XOR}) {
+          for (const char* const name : names) {
+            for (const bool blocks : {true, false}) {
+              std::string out(kCount, '\x5a');
+              const tw_status status = of_truths(rank, kind, mine, &out, op, name, blocks);
+              if (status == TW_ERR_UNSUPPORTED) continue;  // not by that one, on all ranks
+              ASSERT_EQ(status, TW_OK) << tw_last_error();
+              EXPECT_TRUE(out == truths_of(kind, all, rank.rank.number, op, '\x5a'))
+                  << impl::kind_name(kind) << " " << (name != nullptr ? name : "any") << " op " << op << " blocks " << blocks
+                  << " rank " << rank.rank.number << " of " << size;
+            }
+          }
+        }
+      }
+    });
+  }
 }
 
 TEST(CollectiveRules, SumsAreAveragedAndScaled) {
