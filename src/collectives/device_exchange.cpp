@@ -229,6 +229,7 @@ Status register_window(tw_queue& queue, tw_window& window) {
   Collectives* collectives = nullptr;
   if (Status s = enter(group, &collectives); is_error(s)) return s;
   const std::lock_guard turn(collectives->enqueue_order(), std::adopt_lock);
+  if (Status s = check_exchange(group); is_error(s)) return s;
   ExchangeCall call(group, ExchangeKind::registration);
   if (Status s = find_device(queue, *collectives, "tw_window_register_on"); is_error(s)) return s;
   const std::shared_ptr<DeviceArea>& area = collectives->device();

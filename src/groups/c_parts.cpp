@@ -12,13 +12,15 @@ using namespace thalweg::impl;
 
 namespace {
 
+enum class Waits : uint8_t { no, yes };  // for other ranks
 /// Makes a group by make(&part). The number of the call is counted where it begins: some ranks' may fail, and others' not.
 template <class Make>
-Status make_by(tw_group* group, tw_group** out, Make make) {
+Status make_by(tw_group* group, tw_group** out, Waits waits, Make make) {
   if (Status s = check(group, out); is_error(s)) return s;
   *out = nullptr;
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
+  if (Status s = waits == Waits::yes ? check_exchange(*group) : Status{TW_OK}; is_error(s)) return s;
   const Occupied here(*group);
   ++group->made;
   std::unique_ptr<tw_group> made;
@@ -32,7 +34,7 @@ Status make_by(tw_group* group, tw_group** out, Make make) {
 extern "C" {
 
 tw_status tw_group_duplicate(tw_group* group, tw_group** duplicate) {
-  return make_by(group, duplicate, [&](auto* made) {
+  return make_by(group, duplicate, Waits::no, [&](auto* made) {
     std::vector<uint32_t> all(group->size);
     std::iota(all.begin(), all.end(), 0u);
     return make_part(*group, std::move(all), 0, made);
@@ -40,7 +42,7 @@ tw_status tw_group_duplicate(tw_group* group, tw_group** duplicate) {
 }
 
 tw_status tw_group_split(tw_group* group, uint32_t color, uint32_t key, tw_group** part) {
-  return make_by(group, part, [&](auto* made) {
+  return make_by(group, part, Waits::yes, [&](auto* made) {
     ExchangeCall call(*group, ExchangeKind::split);
     return split(call, color, key, color == TW_UNDEFINED, made);
   });
@@ -48,7 +50,7 @@ tw_status tw_group_split(tw_group* group, uint32_t color, uint32_t key, tw_group
 
 tw_status tw_group_split_by(tw_group* group, uint32_t what, uint32_t key, tw_group** part) {
   if (what > TW_SPLIT_DEVICES) return fail(TW_ERR_INVALID, "a split by %u, not one of TW_SPLIT_*", what);
-  return make_by(group, part, [&](auto* made) {
+  return make_by(group, part, Waits::yes, [&](auto* made) {
     uint64_t color = 0;
     ExchangeCall call(*group, ExchangeKind::split_by);
     const Status status = color_by(call, what, &color);
@@ -71,7 +73,7 @@ tw_status tw_group_lost(tw_group* group, uint32_t* ranks, uint32_t* count) {
 }
 
 tw_status tw_group_shrink(tw_group* group, tw_group** left) {
-  return make_by(group, left, [&](auto* made) { return shrink(*group, made); });
+  return make_by(group, left, Waits::yes, [&](auto* made) { return shrink(*group, made); });
 }
 
 tw_status tw_group_exchange(void* arg, const void* mine, size_t length, void* values) {
@@ -80,6 +82,7 @@ tw_status tw_group_exchange(void* arg, const void* mine, size_t length, void* va
   if (length != 0 && (mine == nullptr || values == nullptr)) return fail(TW_ERR_INVALID, "mine and values may not be NULL");
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
+  if (Status s = check_exchange(*group, length); is_error(s)) return s;
   ExchangeCall call(*group, ExchangeKind::values);
   return exchange(call, mine, length, values);
 }
@@ -89,6 +92,7 @@ tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_op
   *window = nullptr;
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
+  if (Status s = check_exchange(*group); is_error(s)) return s;
   const Occupied here(*group);
   return make_window(std::make_shared<ExchangeCall>(*group, ExchangeKind::window), memory, options, window);
 }

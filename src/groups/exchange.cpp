@@ -193,15 +193,19 @@ Status Exchange::run(const void* mine, void* values) {
 
 }  // namespace
 
+Status check_exchange(tw_group& group, size_t length) {
+  if (length > kMostValues / group.size)
+    return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
+  return group.worker.engine->in_handler() ? tw_worker::refuse_wait() : Status{TW_OK};
+}
+
 Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values) {
   ExchangeEnd end{call.group.timeout_ns, {}};
   return exchange(call, mine, length, values, end);
 }
 
 Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values, ExchangeEnd& end) {
-  if (length > kMostValues / call.group.size)
-    return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, call.group.size);
-  if (call.group.worker.engine->in_handler()) return tw_worker::refuse_wait();
+  if (Status s = check_exchange(call.group, length); is_error(s)) return s;
   const Occupied here(call.group);
   return Exchange(call, length, end).run(mine, values);
 }

@@ -31,6 +31,10 @@ class ExchangeCall {
   uint64_t index_ = 0;
 };
 
+/// Before a call takes its number: may this thread wait here, and is that length a value's? A call that is refused has no number, so
+/// that ranks on which it is called again stay in step.
+Status check_exchange(tw_group& group, size_t length = 0);
+
 /// An allgather: values[i * length] becomes rank i's `mine`. All ranks call it in the same order; it progresses the worker.
 /// When a rank is lost, every other one that waits for its value, directly or not, gets TW_ERR_PEER_LOST with the rank.
 /// TW_ERR_TIMED_OUT names a rank that has not come, or waits for another; TW_ERR_LIMIT one that is too far ahead (mailbox.hpp).

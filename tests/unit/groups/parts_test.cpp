@@ -51,6 +51,60 @@ TEST(Parts, ByWhatTheyHaveInCommon) {
   });
 }
 
+/// What a handler asks of its group, which cannot wait there.
+struct InAHandler {
+  tw_group* group;
+  tw_memory* memory;
+  std::vector<tw_status> got = {};
+  static tw_status ask(void* arg, const tw_am_message*) {
+    auto& self = *static_cast<InAHandler*>(arg);
+    char all[2] = {};
+    tw_group* part = nullptr;
+    tw_window* window = nullptr;
+    self.got = {tw_group_exchange(self.group, "x", 1, all), tw_group_split(self.group, 0, 0, &part),
+                tw_group_split_by(self.group, TW_SPLIT_HOST, 0, &part), tw_group_shrink(self.group, &part),
+                tw_group_window(self.group, self.memory, nullptr, &window)};
+    return TW_OK;
+  }
+};
+
+/// A rank whose calls are refused makes them again: as the other's first ones, not as later ones.
+TEST(Parts, WhatIsRefusedTakesNoNumber) {
+  WorldOptions how;
+  how.timeout_ns = 3 * kSecond;
+  run_worlds(
+      2,
+      [](Group& world) {
+        tw_worker* const worker = world.worker().get();
+        tw_memory* memory = nullptr;
+        ASSERT_EQ(tw_memory_allocate(tw_group_context(world.get()), 64, nullptr, &memory), TW_OK) << tw_last_error();
+        world.barrier();
+        if (world.rank() == 0) {
+          InAHandler asked{world.get(), memory};
+          check(tw_am_register(worker, 3, InAHandler::ask, &asked));
+          check(tw_am_send(world.endpoint(0), 3, nullptr, 0, nullptr, 0, nullptr, nullptr));
+          while (asked.got.empty()) (void)tw_worker_progress(worker);
+          EXPECT_EQ(asked.got, std::vector<tw_status>(5, TW_ERR_BUSY));
+          check(tw_am_register(worker, 3, nullptr, nullptr));
+          std::vector<char> mine(16u << 20), all(1);
+          EXPECT_EQ(tw_group_exchange(world.get(), mine.data(), mine.size(), all.data()), TW_ERR_LIMIT);
+        }
+        for (uint32_t i = 0; i < 8; ++i) {
+          const uint32_t mine = 2 * i + world.rank();
+          uint32_t all[2] = {};
+          ASSERT_EQ(tw_group_exchange(world.get(), &mine, sizeof mine, all), TW_OK) << tw_last_error();
+          ASSERT_TRUE(all[0] == 2 * i && all[1] == 2 * i + 1) << i << ": " << all[0] << ", " << all[1];
+        }
+        split_and_compare(world);
+        world.duplicate().barrier();
+        tw_window* window = nullptr;
+        ASSERT_EQ(tw_group_window(world.get(), memory, nullptr, &window), TW_OK) << tw_last_error();
+        EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
+        EXPECT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+      },
+      how);
+}
+
 class Shrinks : public testing::TestWithParam<std::vector<uint32_t>> {};
 
 TEST_P(Shrinks, WhoIsLeftGoesOn) {
