@@ -223,6 +223,7 @@ Status find_device(Executor& executor, Collectives& all) {
     if (Status s = all.check(); is_error(s)) return s;
   }
   if (all.device_tried()) return TW_OK;
+  if (all.engine().in_handler()) return tw_worker::refuse_wait();  // before others wait for this rank's part
   const Status found = all.find_device(executor);
   return is_error(found) ? settle(all, found) : found;
 }

@@ -443,6 +443,45 @@ TEST(CollectiveFailures, AFirstCallThatIsRefusedOnOneRankEndsOnAll) {
       over_tcp);
 }
 
+/// Nobody waits for a rank that is refused alone: it calls again.
+TEST(CollectiveFailures, AFirstCallOnAQueueInAHandlerIsRefusedAlone) {
+  struct Asked {
+    tw_queue* queue;
+    tw_group* group;
+    tw_status got = TW_IN_PROGRESS;
+    static tw_status ask(void* arg, const tw_am_message*) {
+      auto& self = *static_cast<Asked*>(arg);
+      self.got = tw_barrier_on(self.queue, self.group, nullptr);
+      return TW_OK;
+    }
+  };
+  const uint64_t seed = fresh_seed();
+  run_ranks(2, [seed](Rank& one) {
+    GroupRank rank(one, 5 * kSecond);
+    const std::string place = place_of(rank, true);
+    const OwnQueue queue(rank, place);
+    if (one.number == 0) {
+      Asked asked{queue, rank.group};
+      const Endpoint own = one.worker->connect(one.worker->address());
+      ASSERT_EQ(tw_am_register(one.worker->get(), 5, Asked::ask, &asked), TW_OK) << tw_last_error();
+      ASSERT_GE(tw_am_send(own.get(), 5, nullptr, 0, nullptr, 0, nullptr, nullptr), TW_OK) << tw_last_error();
+      EXPECT_TRUE(comes(rank, [&] { return asked.got != TW_IN_PROGRESS; }));
+      EXPECT_EQ(asked.got, TW_ERR_BUSY);
+      ASSERT_EQ(tw_am_register(one.worker->get(), 5, nullptr, nullptr), TW_OK) << tw_last_error();
+    }
+    JobCase c;
+    c.count = 301;
+    c.place = place.c_str();
+    Jobs jobs(rank, c);
+    jobs.add_allreduce();
+    jobs.fill(seed);
+    jobs.call(queue.target());
+    EXPECT_EQ(tw_queue_synchronize(queue), TW_OK) << tw_last_error();
+    jobs.check(seed);
+    one.barrier();
+  });
+}
+
 /// The rank that was too early can never be in step with the others again: they hear so, and nobody's next call waits.
 TEST(CollectiveFailures, AFirstCallOnAQueueThatEndsOnOneRankEndsOnAll) {
   run_ranks(2, [](Rank& one) {
