@@ -197,16 +197,15 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
   if (Status s = check_steps(call); is_error(s)) return s;
   Collectives* all = nullptr;
   CollectiveTask task;
+  uint64_t first = 0;
   {
     const Engine::Guard guard(*group.worker.engine);
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
     if (Status s = resolve_planned(*all, call, options, &task); is_error(s)) return s;
+    first = first_channel != nullptr ? *first_channel : channels(all->planned++);  // what follows may fail on one rank alone
   }
-  Lowering lowering(plan, group, call.name, task, first_channel != nullptr ? *first_channel : channels(all->planned));
-  if (Status s = lowering.add({options.after_steps, options.after_count}, step); is_error(s)) return s;
-  if (first_channel == nullptr) ++all->planned;
-  return TW_OK;
+  return Lowering(plan, group, call.name, task, first).add({options.after_steps, options.after_count}, step);
 }
 
 // ------------------------------------------------------------------------------------------------ by kernels

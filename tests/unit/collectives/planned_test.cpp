@@ -277,6 +277,34 @@ TEST(PlannedSteps, AreOrderedByAfterSteps) {
   });
 }
 
+/// One that has no room for it on one rank, and is given up by all: the next one is in step.
+TEST(PlannedSteps, WhatFailsOnOneRankHasItsNumber) {
+  const uint64_t seed = fresh_seed();
+  run_group(3, [&](GroupRank& rank) {
+    JobCase c;
+    c.count = 211;
+    Jobs jobs(rank, c);
+    jobs.add_allreduce();
+    const bool full = rank.rank.number == 1;
+    std::vector<float> in(16, 1), out(16);
+    {
+      OwnPlan plan(rank, "host");
+      for (int i = 0; full && i < 4095; ++i)
+        ASSERT_EQ(tw_plan_copy(plan, out.data(), in.data(), 4, nullptr, nullptr), TW_OK) << tw_last_error();
+      EXPECT_EQ(tw_plan_allreduce(plan, rank.group, in.data(), out.data(), in.size(), TW_TYPE_FLOAT32, TW_REDUCE_SUM, nullptr,
+                                  nullptr),
+                full ? TW_ERR_LIMIT : TW_OK)
+          << tw_last_error();
+    }
+    OwnPlan plan(rank, "host");
+    jobs.call(plan.target());
+    EXPECT_EQ(tw_plan_prepare(plan, 5 * kSecond), TW_OK) << tw_last_error();
+    jobs.fill(seed);
+    EXPECT_EQ(tw_plan_run(plan, 5 * kSecond), TW_OK) << tw_last_error();
+    jobs.check(seed);
+  });
+}
+
 /// The numbers of the user's channels are all the user's.
 TEST(PlannedSteps, ShareNoChannelWithTheUser) {
   const uint64_t seed = fresh_seed();
