@@ -32,9 +32,11 @@ const Algorithm* ScheduleCache::choose_for(const Collective& what) {
   like.in_place = false;
   like.root = 0;
   like.count = std::bit_ceil(shared_count(what));
+  if (like.chunk != 0) like.chunk = std::bit_ceil(like.chunk);  // a plan's follows the count
   if (like.repeatable && !like.counts_at_root)  // by the longest: not by the counts of whichever call came first
     like.send_counts = like.send_offsets = like.recv_counts = like.recv_offsets = nullptr;
   const Choice choice{like.kind, like.count, like.element, like.root, bits_of(like), like.chunk};
+  if (choices_.size() >= kMostChoices) choices_.clear();
   const Algorithm*& chosen = choices_[choice];
   if (chosen == nullptr) chosen = choose(like, costs_);
   if (chosen != nullptr && chosen->applies(what)) return chosen;

@@ -22,6 +22,7 @@ class ScheduleCache {
   Status choose_kernels(const Collective& what, const char* algorithm, Kernels* out);
   /// Adds the candidates, and this rank's schedule by the one that find() takes.
   Status explain(const Collective& what, const char* algorithm, std::string* text);
+  size_t choices() const { return choices_.size(); }  // that were made: the ranks were modelled for each
 
  private:
   using Choice =
@@ -30,7 +31,7 @@ class ScheduleCache {
   const Algorithm* choose_for(const Collective& what);
   Status pick(const Collective& what, const char* name, const Algorithm** out);
 
-  static constexpr size_t kMost = 256;
+  static constexpr size_t kMost = 256, kMostChoices = 1024;
   CollectiveCosts costs_;
   std::map<Choice, const Algorithm*> choices_;
   std::map<Key, std::shared_ptr<const PreparedSchedule>> schedules_;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/call.hpp"
 #include "collectives/explain.hpp"
 #include "collectives/schedule_cache.hpp"
 
@@ -181,6 +182,22 @@ TEST(Choose, a_repeatable_reduction_by_counts_forgets_the_calls_before_it) {
     }
   }
   EXPECT_TRUE(mattered) << "the counts never change the choice";
+}
+
+/// Plans cut long messages by their length: lengths that are alike share a choice.
+TEST(Choose, a_plans_lengths_that_are_alike_share_a_choice) {
+  ScheduleCache cache{CollectiveCosts{}};
+  for (const Kind kind : {Kind::allreduce, Kind::allgather, Kind::broadcast}) {
+    const size_t before = cache.choices();
+    for (uint64_t i = 1; i <= 40; ++i) {
+      Collective what = of(kind, 3, (uint64_t{1} << 24) + i * 99'991);
+      what.chunk = planned_chunk(what);
+      std::shared_ptr<const PreparedSchedule> found;
+      ASSERT_EQ(cache.find(what, nullptr, &found), TW_OK);
+      ASSERT_NE(found, nullptr);
+    }
+    EXPECT_LE(cache.choices() - before, 2u) << kind_name(kind);
+  }
 }
 
 }  // namespace
