@@ -180,7 +180,11 @@ TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
 
 /* ---------------------------------------------------------------- one operation on a queue: a plan of one step, kept for reuse
  * The first call with a channel, memory or buffer prepares it (milliseconds; refused while the queue is captured); later ones
- * cost about one launch. Options are those of the plan's step, without after_steps and increment. */
+ * cost about one launch. Memory that was allocated where other memory was released is another buffer. A queue keeps 1,024 plans, 192
+ * receives of a channel among them: a new one takes the place of the one that was not used for the longest time and has no run under
+ * way (TW_ERR_LIMIT: none has ended within 30 s, or graphs run them all). A peer that is more than 64 of a channel's messages ahead
+ * of a rank that uses another buffer for each of them is waited for in vain (TW_ERR_TIMED_OUT). Options are those of the plan's
+ * step, without after_steps and increment. */
 TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
                                 const tw_op_options *options);
 TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t channel,

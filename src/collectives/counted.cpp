@@ -109,9 +109,7 @@ Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, con
     }
     return made.add(exchange_step(kName, step_of(call, area)), kOpDefaults, nullptr);
   };
-  tw_plan* plan = nullptr;
-  if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
-  return plan->trigger(&queue);
+  return queue.kept({std::move(key), 0}, {}, fill, [&](tw_plan& plan) { return plan.trigger(&queue); });
 }
 
 }  // namespace thalweg::impl

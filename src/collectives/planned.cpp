@@ -387,6 +387,7 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
   if (Status s = find_device(queue, *all, call.name); is_error(s)) return s;
   std::string key = called_alike(group, call, options);
   const uint64_t first_channel = kOnQueue | channels(hash_of(key));
+  const size_t shared = key.size() + 1;
   key += '\0';
   append(key, call.what.count);
   append(key, options.scale);
@@ -402,15 +403,15 @@ Status call_on(tw_queue& queue, tw_group& group, Call& call, const tw_collective
     append(key, counts->counts);
     append(key, counts->offsets);
   }
-  tw_plan* plan = nullptr;
-  bool by_kernel = false;
   const auto fill = [&](tw_plan& made) {
+    bool by_kernel = false;
     if (Status s = check_added(made, group, call, options); is_error(s)) return s;
     if (Status s = add_exchange(made, group, call, options, &by_kernel, nullptr); is_error(s) || by_kernel) return s;
     return add(made, group, call, options, &first_channel, nullptr);
   };
-  if (Status s = queue.kept(key, fill, &plan); is_error(s)) return s;
-  return trigger(*plan, queue, all->device().get());
+  const void* const buffers[] = {call.send.address, call.recv.address};
+  return queue.kept({std::move(key), shared}, buffers, fill,
+                    [&](tw_plan& plan) { return trigger(plan, queue, all->device().get()); });
 }
 
 }  // namespace thalweg::impl

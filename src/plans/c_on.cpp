@@ -14,9 +14,7 @@ Status run_on(tw_queue* queue, const char* call, uint32_t fields, const tw_op_op
   if (Status s = check_options(*options, {call, fields, 0, true}); is_error(s)) return s;
   PlanStep step;
   if (Status s = make(step); is_error(s)) return s;
-  tw_plan* plan = nullptr;
-  if (Status s = queue->kept(std::move(step), *options, &plan); is_error(s)) return s;
-  return plan->trigger(queue);
+  return queue->kept(std::move(step), *options, [queue](tw_plan& plan) { return plan.trigger(queue); });
 }
 
 }  // namespace

@@ -15,6 +15,14 @@ namespace {
 
 constexpr uint64_t kLossShowsNs = 200'000'000;  // a lost peer's memory is revoked first, then its endpoint has why
 
+/// By operations of queues, and nothing else. The receiver's of other buffers go on when it has released one: it names the buffer of each
+/// message, and one that is forgotten takes none.
+bool used_by_queues(const ChannelUsers& users, uint32_t epoch) {
+  const std::vector<ChannelUser*> those = users.of(epoch);
+  return !users.alone() && !those.empty() &&
+         std::all_of(those.begin(), those.end(), [](const ChannelUser* one) { return one->stays(); });
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ at the receiver
@@ -244,7 +252,7 @@ unsigned Channel::advance_recv_buffers() {
     if (recv_buffer.reached.revoked() && state_ == State::mapped) {
       if (recv_buffer.revoked == 0) recv_buffer.revoked = monotonic_ns();
       if (monotonic_ns() - recv_buffer.revoked < kLossShowsNs) continue;
-      fail_end(epoch_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
+      if (!used_by_queues(users_, epoch_)) fail_end(epoch_, TW_ERR_STALE, "the receiver has released a buffer of the channel");
       if (!users_.alone()) forget(index);
       ++events;
     }

@@ -12,8 +12,11 @@
 //
 // One thread at a time; check() any thread.
 #pragma once
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "devices/deferred_release.hpp"
@@ -69,8 +72,18 @@ struct tw_plan final {
   Status at_rest() { return runs_.at_rest(); }
   Status check() { return failure_.check(); }  // the failure of a run, once
   bool failure_told() const { return failure_.told(); }
+  /// Receives of one channel, at most.
+  uint32_t receives_of_channel() const {
+    std::map<std::pair<const tw_endpoint*, uint64_t>, uint32_t> by_channel;
+    uint32_t most = 0;
+    for (const thalweg::impl::PlanStep& step : list_) {
+      if (step.op.verb == thalweg::impl::Verb::recv) most = std::max(most, ++by_channel[{step.endpoint, step.op.tag}]);
+    }
+    return most;
+  }
+  bool captured() const { return versions_.captured(); }  // by a graph
   /// It can run no more, because its group or a window that it uses has gone, and no graph has captured it.
-  bool has_ended() const { return prepared_ && !versions_.captured() && failure_.check_ranks() != TW_OK; }
+  bool has_ended() const { return prepared_ && !captured() && failure_.check_ranks() != TW_OK; }
   bool has_kernels() const { return !failure_.areas().empty(); }             // of collectives; prepared
   Status update(uint32_t step, const void* address, const uint64_t* value);  // plan_update.cpp
   void set_value(uint32_t step, uint64_t value) { program_.set_value(step, value); }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/queue.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <string_view>
 
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
 #include "core/hello.hpp"
+#include "devices/registry.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -115,12 +118,8 @@ tw_queue::~tw_queue() {
     discard_capture();
     (void)queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
   }
-  for (const auto& [key, plan] : kept_) {
-    // A run that could not be waited for, or a peer in the middle of a message: the plan stays, its buffer is not ours.
-    if (plan->prepared() && is_error(plan->at_rest())) continue;
-    forget(*plan);
-    if (!is_error(plan->release())) delete plan;
-  }
+  // A run that could not be waited for, or a peer in the middle of a message: the plan stays, its buffer is not ours.
+  for (const auto& [key, one] : kept_) (void)drop(*one.plan);
   {
     const std::lock_guard lock(known.mutex);
     known.all.erase(this);
@@ -232,48 +231,64 @@ tw_queue::Keeping::~Keeping() {
 }
 
 /// Operations are alike where their plan may run for both. Handles are named by what is not given again.
-Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, tw_plan** out) {
+Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, const Work& run) {
   uint64_t endpoint = 0;
   if (step.endpoint != nullptr) {
     if (Status s = Proxy::check_peer(*step.endpoint); is_error(s)) return s;
     if (Status s = say_hello(*step.endpoint, &endpoint); is_error(s)) return s;
   }
-  const void* const parts[] = {
-      reinterpret_cast<const void*>(endpoint),
-      reinterpret_cast<const void*>(step.address()),
-      reinterpret_cast<const void*>(step.op.length),
-      reinterpret_cast<const void*>(step.op.tag),
-      step.op.remote,
-      step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
-      reinterpret_cast<const void*>(step.op.remote_offset),
-      step.waited != nullptr ? step.waited->word : nullptr,
+  const void* const channel[] = {
+      reinterpret_cast<const void*>(endpoint), reinterpret_cast<const void*>(step.op.tag),
       reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) | (uint64_t{step.op.word} << 16) |
                                     (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
-  std::string key("step");
-  key.append(reinterpret_cast<const char*>(parts), sizeof parts);
-  add_layout(options.layout, &key);
-  add_layout(options.remote_layout, &key);
-  key.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
+  const void* const parts[] = {reinterpret_cast<const void*>(step.address()),
+                               reinterpret_cast<const void*>(step.op.length),
+                               step.op.remote,
+                               step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
+                               reinterpret_cast<const void*>(step.op.remote_offset),
+                               step.waited != nullptr ? step.waited->word : nullptr};
+  Key key{"step", 4 + sizeof channel};
+  key.text.append(reinterpret_cast<const char*>(channel), sizeof channel);
+  key.text.append(reinterpret_cast<const char*>(parts), sizeof parts);
+  add_layout(options.layout, &key.text);
+  add_layout(options.remote_layout, &key.text);
+  key.text.append(reinterpret_cast<const char*>(step.sources.data()), step.sources.size() * sizeof(ReduceSource));
+  std::vector<const void*> buffers{step.op.address, reinterpret_cast<const void*>(step.there())};
+  for (const ReduceSource& source : step.sources) buffers.push_back(reinterpret_cast<const void*>(source.address));
   const bool values = step.op.verb == Verb::wait || step.op.verb == Verb::signal;
   const uint64_t value = values ? step.op.signal_value : options.signal_value;
   const Keeping keeping(*this);
   if (is_error(keeping.status())) return keeping.status();
-  if (const auto found = kept_.find(key); found != kept_.end()) {
-    *out = found->second;
-    found->second->set_value(0, value);
-    found->second->set_waited(0, step.waited);  // another signal at the same word
-    return ready(*found->second);
+  const auto found = find(key.text);
+  if (found != kept_.end()) {
+    found->second.plan->set_value(0, value);
+    found->second.plan->set_waited(0, step.waited);  // another signal at the same word
   }
-  return keep(key, [&](tw_plan& plan) { return plan.add(std::move(step), options, nullptr); }, out);
+  return enqueue(found, key, buffers, [&](tw_plan& plan) { return plan.add(std::move(step), options, nullptr); }, run);
 }
 
-Status tw_queue::kept(const std::string& key, const Fill& fill, tw_plan** out) {
+Status tw_queue::kept(const Key& key, Buffers buffers, const Work& fill, const Work& run) {
   const Keeping keeping(*this);
-  if (is_error(keeping.status())) return keeping.status();
+  return is_error(keeping.status()) ? keeping.status() : enqueue(find(key.text), key, buffers, fill, run);
+}
+
+/// Under keeping_, as all of the following. One whose memory has gone is set aside: its runs may be under way, or in graphs.
+tw_queue::AllKept::iterator tw_queue::find(const std::string& key) {
   const auto found = kept_.find(key);
-  if (found == kept_.end()) return keep(key, fill, out);
-  *out = found->second;
-  return ready(*found->second);
+  if (found == kept_.end() || !has_moved(found->second)) return found;
+  auto aside = kept_.extract(found);
+  aside.key() += '\0' + std::to_string(++calls_);
+  kept_.insert(std::move(aside));
+  return kept_.end();
+}
+
+/// found: by find(key.text).
+Status tw_queue::enqueue(AllKept::iterator found, const Key& key, Buffers buffers, const Work& fill, const Work& run) {
+  const bool known = found != kept_.end();
+  if (Status s = known ? ready(*found->second.plan) : keep(key, buffers, fill); is_error(s)) return s;
+  if (!known) found = kept_.find(key.text);
+  found->second.used = ++calls_;
+  return run(*found->second.plan);
 }
 
 Status tw_queue::refuse_in_capture(const char* what) {
@@ -283,40 +298,106 @@ Status tw_queue::refuse_in_capture(const char* what) {
               what);
 }
 
-/// Behind a failure that was told, and where that did not succeed before, it is prepared again. Under keeping_.
+/// Behind a failure that was told, and where that did not succeed before, it is prepared again.
 Status tw_queue::ready(tw_plan& plan) {
   if (plan.prepared() && !plan.failure_told()) return TW_OK;
   if (Status s = refuse_in_capture("has failed on the queue"); is_error(s)) return s;
   return plan.prepare(0);
 }
 
-/// Plans whose group or window has gone can run no more. Under keeping_.
+/// Of the library or a device: no other one has its number. 0: the program's own memory, which peers know by its address.
+uint64_t tw_queue::allocation_at(const void* address) const {
+  uint64_t segment = 0, offset = 0;
+  if (proxy.context.registry->find_segment(address, 1, &segment, &offset)) return segment;
+  BufferInfo info;
+  return find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK ? info.buffer_id : 0;
+}
+
+/// Kernels of collectives use nothing but the address.
+bool tw_queue::has_moved(const Kept& one) const {
+  if (one.plan->prepared() && one.plan->has_kernels()) return false;
+  return std::any_of(one.buffers.begin(), one.buffers.end(),
+                     [this](const Buffer& buffer) { return allocation_at(buffer.address) != buffer.allocation; });
+}
+
+/// False: it has runs under way.
+bool tw_queue::drop(tw_plan& plan) {
+  if (plan.prepared() && is_error(plan.at_rest())) return false;
+  forget(plan);  // first: other threads may ask queues how their plans are
+  if (is_error(plan.release())) return false;
+  delete &plan;
+  return true;
+}
+
+/// Plans that can run no more, because their group or a window has gone, and those whose memory has.
 void tw_queue::drop_ended() {
-  std::erase_if(kept_, [](const auto& one) {
-    tw_plan* const plan = one.second;
-    if (!plan->has_ended() || is_error(plan->at_rest())) return false;
-    forget(*plan);  // first: other threads may ask queues how their plans are
-    if (is_error(plan->release())) return false;
-    delete plan;
-    return true;
+  std::erase_if(kept_, [this](const auto& one) {
+    const Kept& kept = one.second;
+    return (kept.plan->has_ended() || (!kept.plan->captured() && has_moved(kept))) && drop(*kept.plan);
   });
 }
 
-/// Under keeping_.
-Status tw_queue::keep(const std::string& key, const Fill& fill, tw_plan** out) {
-  constexpr size_t kMostKept = 1024;
-  if (kept_.size() == kMostKept) drop_ended();
-  if (kept_.size() == kMostKept) {
-    return fail(TW_ERR_LIMIT, "%zu different operations were used on this queue: prepare plans for them", kMostKept);
+/// The one that was not used for the longest time, of those that have nothing under way, and that no graph runs.
+bool tw_queue::drop_oldest(std::vector<AllKept::iterator> of) {
+  std::sort(of.begin(), of.end(), [](const auto& a, const auto& b) { return a->second.used < b->second.used; });
+  for (const auto& one : of) {
+    if (one->second.plan->captured() || !drop(*one->second.plan)) continue;
+    kept_.erase(one);
+    return true;
   }
+  return false;
+}
+
+/// In the channels that it shares with others, ahead of need: what a sender had under way when a buffer went has to be over before its
+/// number is another one's, and may wait for this plan.
+void tw_queue::leave_room(const Key& key, uint32_t receives) {
+  constexpr uint32_t kMost = Channel::kRecvBuffers * 3 / 4;
+  for (;;) {
+    std::vector<AllKept::iterator> sharing;
+    uint32_t taken = receives;
+    const std::string_view shared(key.text.data(), key.shared);
+    for (auto one = kept_.lower_bound(std::string(shared)); one != kept_.end() && one->first.starts_with(shared); ++one) {
+      taken += one->second.receives;
+      sharing.push_back(one);
+    }
+    if (taken <= kMost || receives == 0 || !drop_oldest(std::move(sharing))) return;
+  }
+}
+
+/// Other ranks may have room, and wait for this one's part: it waits for the end of a run, as long as a run may take.
+bool tw_queue::await_room(const Deadline& deadline) {
+  const std::string why = last_error();
+  for (;;) {
+    std::vector<AllKept::iterator> all;
+    for (auto one = kept_.begin(); one != kept_.end(); ++one) all.push_back(one);
+    if (drop_oldest(std::move(all))) return true;
+    if (kept_.empty() || deadline.passed() || is_error(interrupted())) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  set_last_error(why);
+  return false;
+}
+
+Status tw_queue::keep(const Key& key, Buffers buffers, const Work& fill) {
+  constexpr size_t kMostKept = 1024;
   if (Status s = refuse_in_capture("was not used on the queue before"); is_error(s)) return s;
+  const Deadline deadline(30 * kSecond);
+  drop_ended();
+  if (kept_.size() >= kMostKept && !await_room(deadline)) {
+    return fail(TW_ERR_LIMIT, "%zu different operations of this queue are under way, or in graphs: prepare plans for them",
+                kMostKept);
+  }
   PlanOptions asked;
   asked.place = executor.name();
   asked.kept = true;
   auto plan = std::make_unique<tw_plan>(proxy, asked);
+  Kept made{plan.get(), 0, 0, {}};
+  for (const void* const address : buffers) made.buffers.push_back({address, allocation_at(address)});
   if (Status s = fill(*plan); is_error(s)) return s;
+  made.receives = plan->receives_of_channel();
+  leave_room(key, made.receives);
   if (Status s = plan->prepare(0); is_error(s)) return s;
-  *out = plan.get();
-  kept_[key] = plan.release();
+  kept_[key.text] = std::move(made);
+  (void)plan.release();
   return TW_OK;
 }

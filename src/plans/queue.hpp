@@ -7,9 +7,12 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "base/clock.hpp"
 #include "plans/plan.hpp"
 
 namespace thalweg::impl {
@@ -26,11 +29,19 @@ struct tw_queue {
   void note(tw_plan& plan);
   static void forget(tw_plan& plan);  // by every queue
   Status check();
-  /// The plan of one step that the _on functions keep for these arguments; made and prepared when there is none.
-  Status kept(thalweg::impl::PlanStep&& step, const tw_op_options& options, tw_plan** out);
-  /// The same of a plan to which `fill` adds its steps.
-  using Fill = std::function<Status(tw_plan&)>;
-  Status kept(const std::string& key, const Fill& fill, tw_plan** out);
+  /// `run` is called with the plan of one step that the _on functions keep for these arguments; made and prepared when there is none.
+  /// One thread's at a time: a value that is set is that run's.
+  using Work = std::function<Status(tw_plan&)>;
+  Status kept(thalweg::impl::PlanStep&& step, const tw_op_options& options, const Work& run);
+  /// The same of a plan to which `fill` adds its steps. buffers: the memory that it uses here. Where another allocation lies now, at the
+  /// same address, another plan is made: peers know the buffer by its allocation.
+  using Buffers = std::span<const void* const>;
+  /// key: its first `shared` bytes are the same where plans use the same channels.
+  struct Key {
+    std::string text;
+    size_t shared = 0;
+  };
+  Status kept(const Key& key, Buffers buffers, const Work& fill, const Work& run);
 
   thalweg::impl::BornHere born;
   const uint64_t number = next_number();  // no other's, unlike its address
@@ -47,10 +58,29 @@ struct tw_queue {
 
  private:
   static uint64_t next_number();
-  Status keep(const std::string& key, const Fill& fill, tw_plan** out);
+  struct Buffer {
+    const void* address;
+    uint64_t allocation;
+  };
+  struct Kept {
+    tw_plan* plan;
+    uint64_t used;      // by which of the calls, last
+    uint32_t receives;  // of one channel
+    std::vector<Buffer> buffers;
+  };
+  using AllKept = std::map<std::string, Kept>;
+  AllKept::iterator find(const std::string& key);
+  Status enqueue(AllKept::iterator found, const Key& key, Buffers buffers, const Work& fill, const Work& run);
+  Status keep(const Key& key, Buffers buffers, const Work& fill);
   Status ready(tw_plan& plan);
   Status refuse_in_capture(const char* what);
+  uint64_t allocation_at(const void* address) const;
+  bool has_moved(const Kept& one) const;
+  static bool drop(tw_plan& plan);
   void drop_ended();
+  bool drop_oldest(std::vector<AllKept::iterator> of);
+  void leave_room(const Key& key, uint32_t receives);
+  bool await_room(const thalweg::impl::Deadline& deadline);
   void discard_capture();
   /// Holds keeping_. A first operation is prepared under it, which takes as long as its peer takes: who waits for it can be
   /// interrupted. TW_ERR_BUSY: this thread has it, as an interpreter may run anything while an operation is prepared.
@@ -69,7 +99,8 @@ struct tw_queue {
   };
   std::mutex keeping_;
   std::atomic<std::thread::id> keeper_{};  // who holds it
-  std::map<std::string, tw_plan*> kept_;
+  AllKept kept_;
+  uint64_t calls_ = 0;
   std::mutex mutex_;
   std::set<tw_plan*> noted_;
 };

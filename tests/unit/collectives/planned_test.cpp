@@ -152,6 +152,97 @@ TEST_P(Planned, OnAQueueCaptured) {
   });
 }
 
+/// ... by steps, into memory that is released between the calls, and allocated again at the same address: peers do not store to what
+/// was there. In the last turns they have seen it go before the next call.
+TEST(PlannedOnAQueue, MemoryThatLiesWhereOtherMemoryDidIsAnother) {
+  for (const bool device : {false, true}) {
+    run_group(2, [&](GroupRank& rank) {
+      const std::string place = place_of(rank, device);
+      constexpr size_t kBytes = 40'003;
+      OwnQueue queue(rank, place);
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = "linear";
+      const bool root = rank.rank.number == 0;
+      std::optional<Room> room;
+      const void* last = nullptr;
+      int again = 0;
+      for (int turn = 0; turn < 8; ++turn) {
+        if (!root || !room) {
+          room.reset();
+          if (turn > 5) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+          room.emplace(rank.rank.context, place.c_str(), kBytes);
+          again += room->data() == last;
+          last = room->data();
+        }
+        rank.rank.barrier();
+        std::string wanted(kBytes, '\0');
+        if (root) room->store(wanted = random_bytes(kBytes));
+        std::string all(2 * kBytes, '\0');
+        ASSERT_EQ(Rank::exchange(&rank.rank, wanted.data(), kBytes, all.data()), TW_OK);
+        EXPECT_EQ(tw_broadcast_on(queue, rank.group, room->data(), kBytes, TW_TYPE_UINT8, 0, &options), TW_OK)
+            << tw_last_error();
+        queue.synchronize();
+        EXPECT_TRUE(room->load() == all.substr(0, kBytes)) << "turn " << turn << " rank " << rank.rank.number << " " << place;
+      }
+      EXPECT_TRUE(root || again > 0) << "no memory lay where other memory did";
+    });
+  }
+}
+
+/// More sets of buffers than a queue keeps plans for, on one rank alone: those that were not used for long go.
+void check_many_buffers(bool device) {
+  constexpr size_t kCalls = 1'100, kStep = 64, kCount = 4, kBytes = kCount * sizeof(int32_t);
+  run_group(2, [&](GroupRank& rank) {
+    const std::string place = place_of(rank, device);
+    OwnQueue queue(rank, place);
+    const bool many = rank.rank.number == 0;
+    const size_t room = many ? kCalls * kStep : kStep;
+    Room in(rank.rank.context, place.c_str(), room), out(rank.rank.context, place.c_str(), room);
+    const std::string mine = random_bytes(kCalls * kStep);
+    std::string all(2 * mine.size(), '\0');
+    ASSERT_EQ(Rank::exchange(&rank.rank, mine.data(), mine.size(), all.data()), TW_OK);
+    if (many) in.store(mine);
+    for (size_t i = 0; i < kCalls; ++i) {
+      const size_t at = many ? i * kStep : 0;
+      if (!many) in.store(mine.substr(i * kStep, kStep));
+      ASSERT_EQ(
+          tw_allreduce_on(queue, rank.group, in.data() + at, out.data() + at, kCount, TW_TYPE_INT32, TW_REDUCE_XOR, nullptr),
+          TW_OK)
+          << "call " << i << ": " << tw_last_error();
+      queue.synchronize();
+      std::string wanted(kBytes, '\0'), got(kBytes, '\0');
+      for (size_t k = 0; k < kBytes; ++k) wanted[k] = static_cast<char>(all[i * kStep + k] ^ all[mine.size() + i * kStep + k]);
+      ASSERT_EQ(tw_memory_copy(rank.rank.context.get(), got.data(), out.data() + at, kBytes), TW_OK) << tw_last_error();
+      ASSERT_TRUE(got == wanted) << "call " << i << " rank " << rank.rank.number;
+    }
+  });
+}
+TEST(PlannedOnAQueue, OneRankUsesManyBuffers) { check_many_buffers(false); }
+TEST(PlannedOnAQueue, OneRankUsesManyBuffersOfADevice) { check_many_buffers(true); }
+
+/// All use the same channels, which have room for 256 buffers.
+TEST(PlannedOnAQueue, CountsMayDifferFromCallToCall) {
+  run_group(2, [&](GroupRank& rank) {
+    constexpr size_t kCalls = 600;
+    OwnQueue queue(rank, "host");
+    Room in(rank.rank.context, "host", 8 * kCalls), out(rank.rank.context, "host", 8 * kCalls);
+    const std::string mine = random_bytes(8 * kCalls);
+    std::string all(2 * mine.size(), '\0');
+    ASSERT_EQ(Rank::exchange(&rank.rank, mine.data(), mine.size(), all.data()), TW_OK);
+    in.store(mine);
+    for (size_t n = 1; n <= kCalls; ++n) {
+      const size_t counts[2] = {n, n};
+      ASSERT_EQ(
+          tw_alltoallv_on(queue, rank.group, in.data(), counts, nullptr, out.data(), counts, nullptr, TW_TYPE_INT32, nullptr),
+          TW_OK)
+          << n << ": " << tw_last_error();
+      queue.synchronize();
+      const size_t own = rank.rank.number * 4 * n;
+      ASSERT_TRUE(out.load().substr(0, 8 * n) == all.substr(own, 4 * n) + all.substr(mine.size() + own, 4 * n)) << n;
+    }
+  });
+}
+
 // ------------------------------------------------------------------------------------------------ several at once
 
 /// Plans of one group on two queues, and of two groups: which one is enqueued first differs between ranks.

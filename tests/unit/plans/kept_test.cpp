@@ -177,15 +177,36 @@ TEST_P(Kept, AWaitIsForTheSignalThatIsThere) {
   ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   // As behind a failure.
   impl::PlanStep step;
-  tw_plan* kept = nullptr;
   ASSERT_EQ(impl::wait_step(first, TW_COMPARE_GE, 0, &step), TW_OK);
-  ASSERT_EQ(qa->kept(std::move(step), TW_OP_OPTIONS_INIT, &kept), TW_OK) << tw_last_error();
-  ASSERT_EQ(kept->release(), TW_OK) << tw_last_error();
+  ASSERT_EQ(qa->kept(std::move(step), TW_OP_OPTIONS_INIT, [](tw_plan& kept) { return kept.release(); }), TW_OK)
+      << tw_last_error();
   ASSERT_EQ(tw_signal_destroy(first), TW_OK) << tw_last_error();
   tw_signal* const second = signal_at(at);
   ASSERT_EQ(tw_wait_on(qa, second, 0, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_signal_destroy(second), TW_OK) << tw_last_error();
+}
+
+/// They share a plan, and each run has the value of its own call.
+TEST_P(Kept, ThreadsOfAQueueDoNotTakeEachOthersValues) {
+  const uint64_t each = GetParam().mapped ? 4'000 : 50;
+  Target target;
+  make_target(b, a, GetParam().place, 8, TW_SIGNAL_ADD, &target);
+  tw_queue* const qa = queue(a);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  const auto add = [&](uint64_t value) {
+    for (uint64_t i = 0; i < each; ++i)
+      ASSERT_EQ(tw_signal_on(qa, target.remote_signal, value, nullptr), TW_OK) << tw_last_error();
+  };
+  add(0);  // prepares it
+  both([&] { add(1); }, [&] { add(1'000'003); });
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_signal_read(target.signal), each * 1'000'004);
+  stop = true;
+  progress.join();
 }
 
 /// Pieces of about a length share memory, and long ones have their own, which goes with them.
