@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "base/interrupt.hpp"
@@ -28,6 +29,7 @@ constexpr uint32_t kErased = UINT32_MAX;
 constexpr int kPollMs = 50;       // between two polls, with a watch
 constexpr int kBlindPollMs = 2;   // without
 constexpr int kTriesAtOnce = 64;  // of a lock, before it is polled
+constexpr std::chrono::milliseconds kMutexTurn(10);
 
 struct FileHeader {
   uint64_t magic;
@@ -65,13 +67,24 @@ Status FileStore::lock(FileLock& lock, int kind, const Deadline& deadline) {
       sched_yield();
       continue;
     }
-    if (deadline.passed())
-      return fail(
-          TW_ERR_TIMED_OUT,
-          "another process keeps the store file %s locked: is one of the job stopped? Any that may read the file can do "
-          "so: chmod 600, or a fresh path",
-          path_.c_str());
+    if (deadline.passed()) return kept_locked();
     if (const Status status = pause(deadline, -1); is_error(status)) return status;
+  }
+  return TW_OK;
+}
+
+Status FileStore::kept_locked() const {
+  return fail(TW_ERR_TIMED_OUT,
+              "another process keeps the store file %s locked: is one of the job stopped? Any that may read the file can do "
+              "so: chmod 600, or a fresh path",
+              path_.c_str());
+}
+
+/// Another thread keeps the mutex while it waits for the file's lock: that time is this one's, too.
+Status FileStore::enter(std::unique_lock<std::timed_mutex>& guard, const Deadline& deadline) {
+  while (!guard.try_lock_for(kMutexTurn)) {
+    if (deadline.passed()) return kept_locked();
+    if (const Status status = interrupted(); is_error(status)) return status;
   }
   return TW_OK;
 }
@@ -156,9 +169,11 @@ Status FileStore::append(const std::string& key, const void* value, uint32_t len
   std::memcpy(record.data(), &header, sizeof header);
   std::memcpy(record.data() + sizeof header, key.data(), key.size());
   if (length != kErased && length != 0) std::memcpy(record.data() + sizeof header + key.size(), value, length);
-  const std::lock_guard guard(mutex_);
+  const Deadline deadline(options_.timeout_ns);
+  std::unique_lock guard(mutex_, std::defer_lock);
+  if (const Status status = enter(guard, deadline); is_error(status)) return status;
   FileLock held(file_.get());
-  if (const Status status = lock(held, LOCK_EX, Deadline(options_.timeout_ns)); is_error(status)) return status;
+  if (const Status status = lock(held, LOCK_EX, deadline); is_error(status)) return status;
   FileHeader file{};
   if (const Status status = read_at(0, &file, sizeof file); is_error(status)) return status;
   if (const Status status = write_at(file.end, record.data(), record.size()); is_error(status)) return status;
@@ -206,7 +221,8 @@ Status FileStore::do_erase(const std::string& key) { return append(key, nullptr,
 Status FileStore::do_get(const std::string& key, Bytes* out) { return get_within(key, Deadline(options_.timeout_ns), out); }
 
 Status FileStore::get_within(const std::string& key, const Deadline& deadline, Bytes* out) {
-  const std::lock_guard guard(mutex_);
+  std::unique_lock guard(mutex_, std::defer_lock);
+  if (const Status status = enter(guard, deadline); is_error(status)) return status;
   if (const Status status = refresh(deadline); is_error(status)) return status;
   const auto found = places_.find(key);
   if (found == places_.end()) return TW_ERR_NO_MATCH;

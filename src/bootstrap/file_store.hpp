@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A store in one file that all processes can open. The file belongs to one job: use a fresh path for each.
 #pragma once
+#include <mutex>
 #include <unordered_map>
 
 #include "base/unique_fd.hpp"
@@ -33,13 +34,15 @@ class FileStore final : public Store {
   Status refresh(const Deadline& deadline);
   Status get_within(const std::string& key, const Deadline& deadline, Bytes* out);
   Status lock(FileLock& lock, int kind, const Deadline& deadline);
+  Status kept_locked() const;
+  Status enter(std::unique_lock<std::timed_mutex>& guard, const Deadline& deadline);
   Status read_at(uint64_t offset, void* out, size_t n);
   Status write_at(uint64_t offset, const void* bytes, size_t n);
   Status pause(const Deadline& deadline, int watch);
 
   std::string path_;
   UniqueFd file_;
-  std::mutex mutex_;  // over the two below and the file's lock, which belongs to the open file and not to a thread
+  std::timed_mutex mutex_;  // over the two below and the file's lock, which belongs to the open file and not to a thread
   uint64_t read_end_ = 0;
   std::unordered_map<std::string, Place> places_;
 };

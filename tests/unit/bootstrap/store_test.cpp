@@ -4,20 +4,24 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thalweg/thalweg.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,6 +31,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/sockets.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_server.hpp"
 #include "bootstrap/store_wire.hpp"
@@ -440,29 +445,49 @@ TEST(FileStore, WriterKilledHalfWayLeavesNothing) {
   std::filesystem::remove_all(pattern);
 }
 
+/// A process that keeps a file locked.
+class Keeper {
+ public:
+  explicit Keeper(const std::string& path) {
+    int ready[2], over[2];
+    EXPECT_EQ(pipe(ready), 0);
+    EXPECT_EQ(pipe(over), 0);
+    process_ = fork();
+    if (process_ == 0) {
+      alarm(30);
+      close(over[1]);
+      const int fd = open(path.c_str(), O_RDONLY);
+      char byte = flock(fd, LOCK_EX) == 0 ? 'y' : 'n';
+      (void)!write(ready[1], &byte, 1);
+      (void)!read(over[0], &byte, 1);
+      _exit(0);
+    }
+    over_ = UniqueFd(over[1]);
+    close(over[0]);
+    close(ready[1]);
+    char byte = 0;
+    keeps = read(ready[0], &byte, 1) == 1 && byte == 'y';
+    close(ready[0]);
+  }
+  ~Keeper() {
+    over_.reset();
+    waitpid(process_, nullptr, 0);
+  }
+  bool keeps = false;
+
+ private:
+  pid_t process_ = -1;
+  UniqueFd over_;
+};
+
 /// Whoever may read the file may lock it, and keep that for as long as he likes.
 TEST(FileStore, ALockThatIsKeptEndsNoLaterThanTheTime) {
   const std::string path = (std::filesystem::temp_directory_path() / ("thalweg_locked_" + std::to_string(getpid()))).string();
   OpenStore store("file:" + path, options_of(0, 1, 300 * kMillisecond));
   ASSERT_EQ(store.status, TW_OK) << last_error();
   ASSERT_EQ(tw_store_put(store.store, "key", "value", 5), TW_OK) << last_error();
-  int ready[2], over[2];
-  ASSERT_EQ(pipe(ready), 0);
-  ASSERT_EQ(pipe(over), 0);
-  const pid_t keeper = fork();
-  ASSERT_GE(keeper, 0);
-  if (keeper == 0) {
-    alarm(30);
-    close(over[1]);
-    const int fd = open(path.c_str(), O_RDONLY);
-    char byte = flock(fd, LOCK_EX) == 0 ? 'y' : 'n';
-    (void)!write(ready[1], &byte, 1);
-    (void)!read(over[0], &byte, 1);
-    _exit(0);
-  }
-  char byte = 0;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  ASSERT_EQ(byte, 'y');
+  auto keeper = std::make_unique<Keeper>(path);
+  ASSERT_TRUE(keeper->keeps);
   char value[8];
   size_t length = sizeof value;
   const uint64_t begin = monotonic_ns();
@@ -472,9 +497,37 @@ TEST(FileStore, ALockThatIsKeptEndsNoLaterThanTheTime) {
   OpenStore late("file:" + path, options_of(0, 1, 300 * kMillisecond));
   EXPECT_EQ(late.status, TW_ERR_TIMED_OUT);
   EXPECT_LT(monotonic_ns() - begin, 20 * kSecond);
-  for (const int fd : {over[0], over[1], ready[0], ready[1]}) close(fd);
-  waitpid(keeper, nullptr, 0);
+  keeper.reset();
   EXPECT_EQ(tw_store_wait(store.store, "key", value, &length), TW_OK) << last_error();
+  std::filesystem::remove(path);
+}
+
+/// Threads that wait at once do not wait one behind the other, each for the whole time.
+TEST(FileStore, ALockThatIsKeptHoldsThreadsUpTogether) {
+  constexpr size_t kThreads = 24;
+  constexpr uint64_t kTime = 500 * kMillisecond;
+  const std::string path = (std::filesystem::temp_directory_path() / ("thalweg_together_" + std::to_string(getpid()))).string();
+  OpenStore store("file:" + path, options_of(0, 1, kTime));
+  ASSERT_EQ(store.status, TW_OK) << last_error();
+  {
+    const Keeper keeper(path);
+    ASSERT_TRUE(keeper.keeps);
+    const uint64_t begin = monotonic_ns();
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        char value[8];
+        size_t length = sizeof value;
+        const Status status =
+            i % 2 == 0 ? tw_store_put(store.store, "key", "other", 5) : tw_store_get(store.store, "key", value, &length);
+        EXPECT_EQ(status, TW_ERR_TIMED_OUT);
+        EXPECT_NE(std::string(last_error()).find("locked"), std::string::npos) << last_error();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LT(monotonic_ns() - begin, kThreads / 3 * kTime);
+  }
+  EXPECT_EQ(tw_store_put(store.store, "key", "value", 5), TW_OK) << last_error();
   std::filesystem::remove(path);
 }
 
