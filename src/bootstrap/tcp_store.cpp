@@ -81,6 +81,12 @@ Status parse_server(const std::string& text, AddressText* out) {
               text.c_str());
 }
 
+// What a server may answer to this request.
+bool proper(Op op, const AnswerHead& answer, size_t value) {
+  if (answer.status == TW_OK) return value == 0 || op == Op::get || op == Op::wait;
+  return value == 0 && answer.status == (op == Op::get ? TW_ERR_NO_MATCH : op == Op::put ? TW_ERR_LIMIT : TW_OK);
+}
+
 // How others reach a server that listens on all interfaces.
 std::string reachable_host(const std::string& host) {
   if (!host.empty() && host != "0.0.0.0" && host != "::") return host;
@@ -220,9 +226,13 @@ Status TcpStore::request(Op op, const std::string& key, const void* value, size_
   SetupChannel::Message message;
   if (const Status status = receive(*connection, &message, deadline); is_error(status)) return status;
   AnswerHead answer{};
-  if (Op(message.type) != Op::answer || message.bytes.size() < sizeof answer)
-    return fail(TW_ERR_PROTOCOL, "the store's server gave no proper answer");
-  std::memcpy(&answer, message.bytes.data(), sizeof answer);
+  const bool whole = Op(message.type) == Op::answer && message.bytes.size() >= sizeof answer;
+  if (whole) std::memcpy(&answer, message.bytes.data(), sizeof answer);
+  if (!whole || !proper(op, answer, message.bytes.size() - sizeof answer)) {
+    return fail(TW_ERR_PROTOCOL,
+                "what listens at the store's address (%s) gave no proper answer; install the same release there",
+                address_.c_str());
+  }
   if (out) out->assign(message.bytes.begin() + sizeof answer, message.bytes.end());
   give_back(std::move(connection));
   if (answer.status == TW_ERR_LIMIT)

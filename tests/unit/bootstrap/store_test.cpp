@@ -794,6 +794,98 @@ TEST_F(StoreStrangers, TlsIsTakenAndWhereItIsDemandedNothingElse) {
   EXPECT_TRUE(reaches(Refusal::authentication, 1));
 }
 
+/// Answers as it is told to, whatever is asked.
+class ForgedServer {
+ public:
+  explicit ForgedServer(const JobKey& key) : key_(key) {
+    SocketAddress at, bound;
+    EXPECT_TRUE(parse_numeric("127.0.0.1", 0, &at));
+    EXPECT_EQ(listen_at(at, 4, &listener_), TW_OK) << last_error();
+    EXPECT_EQ(local_address(listener_.get(), &bound), TW_OK);
+    address = "tcp:" + bound.text();
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~ForgedServer() {
+    stop_ = true;
+    thread_.join();
+  }
+  std::string address;
+  std::atomic<int32_t> status{TW_OK};
+  std::atomic<size_t> length{0};
+
+ private:
+  bool readable(int fd) {
+    pollfd one{fd, POLLIN, 0};
+    while (!stop_ && poll(&one, 1, 10) != 1) {
+    }
+    return !stop_;
+  }
+  void serve() {
+    UniqueFd socket;
+    while (readable(listener_.get())) {
+      if (accept_from(listener_.get(), &socket) == TW_OK) serve_one(std::move(socket));
+    }
+  }
+  void serve_one(UniqueFd socket) {
+    const int fd = socket.get();
+    Handshake handshake(key_, 0, false, [](const DialTarget&) { return true; });
+    for (auto want = handshake.advance(fd); want != Handshake::Want::done; want = handshake.advance(fd)) {
+      if (want == Handshake::Want::failed || !readable(fd)) return;
+    }
+    SetupChannel channel(std::move(socket), nullptr, handshake.session(), store_wire::kMaxMessage);
+    while (readable(fd)) {
+      SetupChannel::Message message;
+      const Status got = channel.receive(&message);
+      if (got == TW_IN_PROGRESS) continue;
+      if (is_error(got)) return;
+      std::vector<std::byte> answer(sizeof(store_wire::AnswerHead) + length);
+      const store_wire::AnswerHead head{status};
+      std::memcpy(answer.data(), &head, sizeof head);
+      if (is_error(channel.queue(uint16_t(store_wire::Op::answer), answer.data(), answer.size()))) return;
+      while (channel.flush() == TW_IN_PROGRESS && !stop_) std::this_thread::yield();
+    }
+  }
+  JobKey key_;
+  UniqueFd listener_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// What a server answers becomes what the caller's function returns: nothing but what that may return.
+TEST_F(StoreStrangers, AnAnswerThatNoStoreGivesIsAnError) {
+  ForgedServer server(key_);
+  OpenStore store(server.address, options_of(0, 1));
+  ASSERT_EQ(store.status, TW_OK) << last_error();
+  char value[8];
+  const auto put = [&] { return tw_store_put(store.store, "key", "value", 5); };
+  const auto get = [&] {
+    size_t length = sizeof value;
+    return tw_store_get(store.store, "key", value, &length);
+  };
+  const auto wait = [&] {
+    size_t length = sizeof value;
+    return tw_store_wait(store.store, "key", value, &length);
+  };
+  for (const int32_t forged : {int32_t(TW_IN_PROGRESS), int32_t(TW_AGAIN), int32_t(TW_ERR_TIMED_OUT), int32_t(TW_ERR_TRUNCATED),
+                               int32_t(TW_ERR_CANCELED), -12345, 12345, INT32_MIN, INT32_MAX}) {
+    server.status = forged;
+    for (const Status status : {put(), get(), wait()}) EXPECT_EQ(status, TW_ERR_PROTOCOL) << forged;
+  }
+  server.status = TW_ERR_NO_MATCH;
+  EXPECT_EQ(put(), TW_ERR_PROTOCOL);
+  EXPECT_EQ(wait(), TW_ERR_PROTOCOL);
+  EXPECT_EQ(get(), TW_ERR_NO_MATCH);
+  server.status = TW_ERR_LIMIT;
+  EXPECT_EQ(get(), TW_ERR_PROTOCOL);
+  EXPECT_EQ(wait(), TW_ERR_PROTOCOL);
+  EXPECT_EQ(put(), TW_ERR_LIMIT);
+  server.status = TW_OK;
+  server.length = 5;
+  EXPECT_EQ(put(), TW_ERR_PROTOCOL) << "a value that it did not ask for";
+  EXPECT_EQ(get(), TW_OK) << last_error();
+  EXPECT_EQ(wait(), TW_OK) << last_error();
+}
+
 TEST(Store, OverTlsEverythingIsAsWithout) {
   tw_store_options options = options_of(0, 1);
   options.tls = 1;
