@@ -48,27 +48,38 @@ Status connect_failed(int error, const SocketAddress& to) {
   }
 }
 
-/// No process listens with a socket of this type.
-bool refuses(const SocketAddress& at, int type) {
-  const UniqueFd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
-}
-
 /// A socket file of this user.
 bool own_socket_file(const char* path, struct stat* info) {
   return ::lstat(path, info) == 0 && S_ISSOCK(info->st_mode) && info->st_uid == ::geteuid();
 }
 
-/// Removes a stale socket file; one with a live listener stays.
-bool stale_socket_file(const SocketAddress& at) {
-  const char* path = reinterpret_cast<const sockaddr_un&>(at.storage).sun_path;
-  struct stat info;
-  return own_socket_file(path, &info) && refuses(at, SOCK_STREAM);
+/// True if no process has it bound any more. The probe's socket type differs from a listener's, so a live process is not
+/// disturbed, and one that has not begun to listen is seen.
+bool abandoned(const SocketAddress& at) {
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return probe && ::connect(probe.get(), at.get(), at.length) != 0 && errno == ECONNREFUSED;
 }
 
-/// True if no process has it bound any more. The probe's socket type differs from a listener's, so a live process is not
-/// disturbed.
-bool abandoned(const SocketAddress& at) { return refuses(at, SOCK_DGRAM); }
+const char* path_of(const SocketAddress& at) { return reinterpret_cast<const sockaddr_un&>(at.storage).sun_path; }
+
+/// Removes a socket file that a process of this user has left; one that is bound stays.
+bool remove_stale_file(const SocketAddress& at) {
+  struct stat info;
+  return own_socket_file(path_of(at), &info) && abandoned(at) && ::unlink(path_of(at)) == 0;
+}
+
+/// Returns errno; 0: bound.
+int bind_to(int fd, const SocketAddress& at) { return ::bind(fd, at.get(), at.length) == 0 ? 0 : errno; }
+
+Status in_use(const SocketAddress& at) {
+  if (at.internet())
+    return fail(TW_ERR_ADDRESS_IN_USE, "%s is in use by another listener: choose another port, or 0 for any",
+                at.text().c_str());
+  struct stat info;
+  const bool socket = ::lstat(path_of(at), &info) != 0 || S_ISSOCK(info.st_mode);
+  return fail(TW_ERR_ADDRESS_IN_USE, "%s: %s: choose another path", at.text().c_str(),
+              socket ? "another listener, or another user, has its socket there" : "a file that is no socket is there");
+}
 
 }  // namespace
 
@@ -133,18 +144,11 @@ Status listen_at(const SocketAddress& at, int backlog, UniqueFd* out) {
     // The mode of the file is that of the socket when it is bound.
     (void)::fchmod(fd.get(), 0600);
   }
-  int result = ::bind(fd.get(), at.get(), at.length);
-  if (result != 0 && errno == EADDRINUSE && !at.internet() && stale_socket_file(at)) {
-    ::unlink(reinterpret_cast<const sockaddr_un&>(at.storage).sun_path);
-    result = ::bind(fd.get(), at.get(), at.length);
-  }
-  if (result != 0) {
-    if (errno == EADDRINUSE)
-      return fail(TW_ERR_ADDRESS_IN_USE, "%s is in use by another listener: choose another port, or 0 for any",
-                  at.text().c_str());
-    if (errno == EADDRNOTAVAIL) return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
-    return fail_errno(errno, ("bind to " + at.text()).c_str());
-  }
+  int error = bind_to(fd.get(), at);
+  if (error == EADDRINUSE && !at.internet() && remove_stale_file(at)) error = bind_to(fd.get(), at);
+  if (error == EADDRINUSE) return in_use(at);
+  if (error == EADDRNOTAVAIL) return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
+  if (error != 0) return fail_errno(error, ("bind to " + at.text()).c_str());
   if (!at.internet()) refuse_descriptors(fd.get());
   if (::listen(fd.get(), backlog) != 0) return fail_errno(errno, "listen");
   *out = std::move(fd);

@@ -97,5 +97,40 @@ TEST(Sockets, ListensOnceAndReplacesADeadSocketFile) {
   ::rmdir(directory);
 }
 
+/// Two that begin at one path: the first has its name already, and does not listen yet.
+TEST(Sockets, ASocketThatDoesNotListenYetKeepsItsPath) {
+  char directory[] = "/tmp/sockets_XXXXXX";
+  ASSERT_NE(::mkdtemp(directory), nullptr);
+  const std::string path = std::string(directory) + "/s";
+  SocketAddress at;
+  ASSERT_EQ(unix_address(path, &at), TW_OK);
+  const UniqueFd first(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(first.get(), at.get(), at.length), 0);
+  struct stat before, after;
+  ASSERT_EQ(::stat(path.c_str(), &before), 0);
+  UniqueFd second;
+  EXPECT_EQ(listen_at(at, 4, &second), TW_ERR_ADDRESS_IN_USE);
+  ASSERT_EQ(::stat(path.c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+  ASSERT_EQ(::listen(first.get(), 4), 0);
+  EXPECT_NE(start_connect(at, &second), TW_ERR_UNREACHABLE) << last_error();
+  ::unlink(path.c_str());
+  ::rmdir(directory);
+}
+
+TEST(Sockets, AFileThatIsNoSocketStaysAndIsNamed) {
+  char path[] = "/tmp/sockets_XXXXXX";
+  const UniqueFd file(::mkstemp(path));
+  ASSERT_TRUE(file);
+  SocketAddress at;
+  ASSERT_EQ(unix_address(path, &at), TW_OK);
+  UniqueFd listener;
+  EXPECT_EQ(listen_at(at, 4, &listener), TW_ERR_ADDRESS_IN_USE);
+  const std::string text = last_error();
+  EXPECT_NE(text.find("a file that is no socket is there"), std::string::npos) << text;
+  EXPECT_NE(text.find("another path"), std::string::npos) << text;
+  EXPECT_EQ(::unlink(path), 0);
+}
+
 }  // namespace
 }  // namespace thalweg::impl
