@@ -3,7 +3,11 @@
 //
 // A client is a stranger (Handshake under way, a timer running), then reads one request, and while that request waits for
 // its key or its answer is being sent nothing more is read: a client costs one request or one answer, never a queue. Waits
-// are parked under their key and answered by the put.
+// are parked under their key; the put gives them tickets. All answers share the value that they send, which counts as the
+// store's memory until the last is sent, though another has replaced it.
+//
+// A turn of the loop serves one client, or those with tickets, up to kTurn. The rest goes on behind what else is ready, by a
+// timer: the socket of a client with TLS may be empty while requests of its are left.
 #include "bootstrap/store_server.hpp"
 
 #include <netinet/tcp.h>
@@ -16,6 +20,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -40,14 +45,28 @@ using store_wire::RequestHead;
 constexpr int kBacklog = 1024, kAcceptsPerTurn = 16;
 constexpr uint64_t kEntryCost = 128;                   // bytes that keeping a value costs besides it and its name
 constexpr uint64_t kAcceptPause = 100 * kMillisecond;  // after running out of descriptors
+constexpr size_t kTurn = 1u << 20;                     // bytes read and answered before others have a turn
+constexpr size_t kRequestCost = kTurn / 32;            // what a request counts as besides its bytes
+constexpr size_t kShared = 4096;                       // shorter values are copied: one write sends the whole answer
+
+using Value = SetupChannel::SharedBytes;
 
 struct Client {
+  uint64_t number = 0;                    // never used again, unlike its descriptor
   UniqueFd socket;                        // until authenticated
   std::unique_ptr<Handshake> handshake;   // once it has begun to speak
   std::unique_ptr<SetupChannel> channel;  // once authenticated
   uint64_t timer = 0;
   std::string parked;    // the key it waits for
   bool answers = false;  // an answer is not all written
+  bool goes_on = false;  // its turn was over; a timer gives it the next
+};
+
+/// A client that waited, and what it waited for.
+struct Ticket {
+  int fd;
+  uint64_t number;  // the client's
+  Value value;
 };
 
 bool valid(const SetupChannel::Message& message, RequestHead* head) {
@@ -73,11 +92,14 @@ struct StoreServer::State {
   RefusalCounters refusals;
 
   // loop thread
+  uint64_t value_bytes = 0;  // of all values that are left, also of those that only answers still send
+  uint64_t entry_bytes = 0;  // of names, and what entries cost besides
   std::unordered_map<int, std::unique_ptr<Client>> clients;
+  uint64_t next_number = 0;
   Strangers strangers;  // by socket
-  std::unordered_map<std::string, Bytes> values;
-  uint64_t bytes = 0;
+  std::unordered_map<std::string, Value> values;
   std::unordered_map<std::string, std::unordered_set<int>> waiting;  // key -> sockets
+  std::deque<Ticket> tickets;
 
   // stop()
   std::mutex mutex;
@@ -96,11 +118,15 @@ struct StoreServer::State {
   bool begin_handshake(int fd, Client& client);
   bool authenticate(int fd, Client& client);
   bool read_request(int fd, Client& client, SetupChannel::Message* message, RequestHead* head);
-  void serve(int fd, Client& client, const SetupChannel::Message& message, const RequestHead& head);
+  void serve_some(int fd, Client& client);
+  void go_on_later(int fd, Client& client);
+  size_t serve(int fd, Client& client, const SetupChannel::Message& message, const RequestHead& head);
   void put(const std::string& name, const std::byte* value, size_t length, Client& client);
-  void answer(Client& client, Status status, const Bytes* value);
+  Value keep(const std::byte* value, size_t length);
+  size_t answer(Client& client, Status status, const Value& value = nullptr);
   bool send_answer(int fd, Client& client);
-  void wake_waiters(const std::string& name);
+  void wake_waiters(const std::string& name, const Value& value);
+  void serve_tickets();
   void note_population();
 };
 
@@ -151,6 +177,7 @@ void StoreServer::State::admit(UniqueFd socket) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   auto client = std::make_unique<Client>();
+  client->number = next_number++;
   client->socket = std::move(socket);
   if (is_error(loop.add(fd, EPOLLIN, [this, fd](uint32_t events) { ready(fd, events); }))) return;
   client->timer = loop.after(options.handshake_timeout_ns, [this, fd] { refuse(fd, Refusal::timeout); });
@@ -188,16 +215,33 @@ void StoreServer::State::drop(int fd) {
 void StoreServer::State::ready(int fd, uint32_t events) {
   Client& client = *clients.at(fd);
   if (!client.channel && !authenticate(fd, client)) return;
+  if (client.goes_on) return;
   const bool busy = !client.parked.empty() || client.answers;
   if (busy && (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))) return drop(fd);
   if (client.answers && !send_answer(fd, client)) return;
+  serve_some(fd, client);
+}
+
+void StoreServer::State::serve_some(int fd, Client& client) {
+  size_t spent = 0;
   while (client.parked.empty() && !client.answers) {
+    if (spent >= kTurn) return go_on_later(fd, client);
     SetupChannel::Message message;
     RequestHead head{};
     if (!read_request(fd, client, &message, &head)) return;
-    serve(fd, client, message, head);
+    spent += kRequestCost + message.bytes.size() + serve(fd, client, message, head);
     if (client.answers && !send_answer(fd, client)) return;
   }
+}
+
+void StoreServer::State::go_on_later(int fd, Client& client) {
+  client.goes_on = true;
+  loop.after(0, [this, fd, number = client.number] {
+    const auto found = clients.find(fd);
+    if (found == clients.end() || found->second->number != number) return;
+    found->second->goes_on = false;
+    serve_some(fd, *found->second);
+  });
 }
 
 bool StoreServer::State::is_here(const DialTarget& meant, int fd) const {
@@ -262,68 +306,88 @@ bool StoreServer::State::read_request(int fd, Client& client, SetupChannel::Mess
   return false;
 }
 
-void StoreServer::State::serve(int fd, Client& client, const SetupChannel::Message& message, const RequestHead& head) {
+// Returns the bytes of values that it has begun to answer.
+size_t StoreServer::State::serve(int fd, Client& client, const SetupChannel::Message& message, const RequestHead& head) {
   const std::byte* text = message.bytes.data() + sizeof head;
   const std::string name(reinterpret_cast<const char*>(text), head.key_length);
   const auto found = values.find(name);
   switch (Op(message.type)) {
     case Op::put:
       put(name, text + head.key_length, message.bytes.size() - sizeof head - head.key_length, client);
-      break;
+      return 0;
     case Op::erase:
       if (found != values.end()) {
-        bytes -= kEntryCost + name.size() + found->second.size();
+        entry_bytes -= kEntryCost + name.size();
         values.erase(found);
       }
-      answer(client, TW_OK, nullptr);
-      break;
+      return answer(client, TW_OK);
     default:
-      if (found != values.end()) {
-        answer(client, TW_OK, &found->second);
-      } else if (Op(message.type) == Op::get) {
-        answer(client, TW_ERR_NO_MATCH, nullptr);
-      } else {
-        client.parked = name;
-        waiting[name].insert(fd);
-        loop.modify(fd, EPOLLRDHUP);
-      }
+      if (found != values.end()) return answer(client, TW_OK, found->second);
+      if (Op(message.type) == Op::get) return answer(client, TW_ERR_NO_MATCH);
+      client.parked = name;
+      waiting[name].insert(fd);
+      loop.modify(fd, EPOLLRDHUP);
+      return 0;
   }
 }
 
 void StoreServer::State::put(const std::string& name, const std::byte* value, size_t length, Client& client) {
   const auto found = values.find(name);
-  const uint64_t before = found == values.end() ? 0 : kEntryCost + name.size() + found->second.size();
-  const uint64_t now = kEntryCost + name.size() + length;
-  if (bytes - before + now > options.max_bytes) {
-    answer(client, TW_ERR_LIMIT, nullptr);
+  const bool known = found != values.end();
+  const uint64_t freed = known && found->second.use_count() == 1 ? found->second->size() : 0;
+  const uint64_t entry = known ? 0 : kEntryCost + name.size();
+  if (entry_bytes + entry + value_bytes - freed + length > options.max_bytes) {
+    answer(client, TW_ERR_LIMIT);
     return;
   }
-  bytes += now - before;
-  values[name].assign(value, value + length);
-  answer(client, TW_OK, nullptr);
-  wake_waiters(name);
+  entry_bytes += entry;
+  const Value kept = values[name] = keep(value, length);
+  answer(client, TW_OK);
+  wake_waiters(name, kept);
 }
 
-void StoreServer::State::wake_waiters(const std::string& name) {
+/// Counted until the last who sends it has let it go.
+Value StoreServer::State::keep(const std::byte* value, size_t length) {
+  auto copy = std::make_unique<const Bytes>(value, value + length);
+  value_bytes += length;
+  return Value(copy.release(), [this](const Bytes* bytes) {
+    value_bytes -= bytes->size();
+    delete bytes;
+  });
+}
+
+void StoreServer::State::wake_waiters(const std::string& name, const Value& value) {
   const auto found = waiting.find(name);
   if (found == waiting.end()) return;
-  const std::unordered_set<int> sockets = std::move(found->second);
+  const bool served = !tickets.empty();  // a timer runs
+  for (const int fd : found->second) tickets.push_back({fd, clients.at(fd)->number, value});
   waiting.erase(found);
-  for (const int fd : sockets) {
-    Client& waiter = *clients.at(fd);
-    waiter.parked.clear();
-    answer(waiter, TW_OK, &values.at(name));
-    loop.modify(fd, EPOLLOUT | EPOLLRDHUP);  // sent by the loop: a lost client must not disturb it here
-  }
+  if (!served) loop.after(0, [this] { serve_tickets(); });
 }
 
-void StoreServer::State::answer(Client& client, Status status, const Bytes* value) {
+void StoreServer::State::serve_tickets() {
+  for (size_t spent = 0; spent < kTurn && !tickets.empty(); tickets.pop_front()) {
+    const Ticket& ticket = tickets.front();
+    const auto found = clients.find(ticket.fd);
+    if (found == clients.end() || found->second->number != ticket.number) continue;  // it has left
+    found->second->parked.clear();
+    spent += kRequestCost + answer(*found->second, TW_OK, ticket.value);
+    loop.modify(ticket.fd, EPOLLOUT | EPOLLRDHUP);  // sent by the loop: a lost client must not disturb it here
+  }
+  if (!tickets.empty()) loop.after(0, [this] { serve_tickets(); });
+}
+
+// Returns the value's bytes.
+size_t StoreServer::State::answer(Client& client, Status status, const Value& value) {
   const AnswerHead head{status};
-  Bytes text(sizeof head + (value ? value->size() : 0));
+  const size_t length = value ? value->size() : 0, copied = length < kShared ? length : 0;
+  Bytes text(sizeof head + copied);
   std::memcpy(text.data(), &head, sizeof head);
-  if (value && !value->empty()) std::memcpy(text.data() + sizeof head, value->data(), value->size());
-  client.channel->queue(uint16_t(Op::answer), text.data(), text.size());  // one at a time: there is room
+  if (copied != 0) std::memcpy(text.data() + sizeof head, value->data(), copied);
+  client.channel->queue(uint16_t(Op::answer), text.data(), text.size(), std::vector<UniqueFd>(),
+                        copied == length ? nullptr : value);  // one at a time: there is room
   client.answers = true;
+  return length;
 }
 
 // True when the answer is sent; false when it waits for room or the client was dropped.

@@ -83,6 +83,7 @@ class SetupChannel {
  public:
   static constexpr size_t kMax = 4096;
   static constexpr size_t kMaxFds = 8;
+  using SharedBytes = std::shared_ptr<const std::vector<std::byte>>;
   struct Message {
     uint16_t type = 0;
     std::vector<std::byte> bytes;
@@ -93,8 +94,9 @@ class SetupChannel {
   ~SetupChannel();
   /// Queues; flush() writes. Duplicates of the descriptors travel; the caller keeps its own.
   Status queue(uint16_t type, const void* bytes, size_t length, const int* fds = nullptr, size_t fd_count = 0);
-  /// The descriptors themselves travel: nothing is duplicated, so none can be lacking.
-  Status queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds);
+  /// The descriptors themselves travel: nothing is duplicated, so none can be lacking. The message goes on with `rest`, which
+  /// is not copied: many channels may send one.
+  Status queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds, SharedBytes rest = nullptr);
   /// TW_OK: all written. TW_IN_PROGRESS: wait for writability. TW_ERR_NO_DESCRIPTORS: too many are on their way; try again a little
   /// later. Other errors are for ever.
   Status flush();

@@ -32,9 +32,20 @@ constexpr size_t kGrowth = 64u << 10;   // an announced length allocates nothing
 constexpr size_t kMac = sizeof(Session::Key);
 
 struct Outgoing {
-  std::vector<std::byte> bytes;  // header, body and mac
-  std::vector<UniqueFd> fds;     // travel with the first byte
+  std::vector<std::byte> bytes;    // header, body and mac
+  SetupChannel::SharedBytes rest;  // of the body: before the mac
+  std::vector<UniqueFd> fds;       // travel with the first byte
   size_t done = 0;
+
+  size_t size() const { return bytes.size() + (rest ? rest->size() : 0); }
+  /// What can be written next, as one piece.
+  std::span<const std::byte> left() const {
+    const std::span<const std::byte> own(bytes);
+    if (!rest) return own.subspan(done);
+    const size_t before = bytes.size() - kMac, behind = before + rest->size();
+    if (done < before) return own.subspan(done, before - done);
+    return done < behind ? std::span<const std::byte>(*rest).subspan(done - before) : own.subspan(done - rest->size());
+  }
 };
 
 // A control buffer of the right alignment for kMaxFds descriptors.
@@ -43,20 +54,20 @@ union Control {
   char bytes[CMSG_SPACE(SetupChannel::kMaxFds * sizeof(int))];
 };
 
-IoResult send_with_fds(int socket, const Outgoing& message) {
-  iovec piece{const_cast<std::byte*>(message.bytes.data()), message.bytes.size()};
+IoResult send_with_fds(int socket, std::span<const std::byte> bytes, const std::vector<UniqueFd>& fds) {
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
   Control control{};
   msghdr header{};
   header.msg_iov = &piece;
   header.msg_iovlen = 1;
   header.msg_control = control.bytes;
-  header.msg_controllen = CMSG_SPACE(message.fds.size() * sizeof(int));
+  header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
   cmsghdr* ancillary = CMSG_FIRSTHDR(&header);
   ancillary->cmsg_level = SOL_SOCKET;
   ancillary->cmsg_type = SCM_RIGHTS;
-  ancillary->cmsg_len = CMSG_LEN(message.fds.size() * sizeof(int));
-  for (size_t i = 0; i < message.fds.size(); ++i) {
-    const int fd = message.fds[i].get();
+  ancillary->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+  for (size_t i = 0; i < fds.size(); ++i) {
+    const int fd = fds[i].get();
     std::memcpy(CMSG_DATA(ancillary) + i * sizeof(int), &fd, sizeof fd);
   }
   ssize_t sent;
@@ -206,25 +217,28 @@ Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, cons
   return queue(type, bytes, length, std::move(copies));
 }
 
-Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds) {
+Status SetupChannel::queue(uint16_t type, const void* bytes, size_t length, std::vector<UniqueFd>&& fds, SharedBytes rest) {
   State& s = *state_;
-  if (length > s.max) return fail(TW_ERR_LIMIT, "a set-up message of %zu bytes; at most %zu are allowed", length, s.max);
+  const size_t all = length + (rest ? rest->size() : 0);
+  if (all > s.max) return fail(TW_ERR_LIMIT, "a set-up message of %zu bytes; at most %zu are allowed", all, s.max);
   if (fds.size() > kMaxFds) return fail(TW_ERR_LIMIT, "%zu descriptors in a set-up message; at most %zu", fds.size(), kMaxFds);
   if (!fds.empty() && !s.passes_fds) {
     return fail(TW_ERR_UNSUPPORTED, "descriptors travel over unix sockets without TLS only");
   }
-  if (s.queued != 0 && s.queued + length > kQueueMax)
+  if (s.queued != 0 && s.queued + all > kQueueMax)
     return fail(TW_ERR_LIMIT, "the peer has not read %zu bytes of set-up messages", s.queued);
   Outgoing message;
   message.fds = std::move(fds);
-  const SetupHeader header{uint32_t(length), type, uint16_t(message.fds.size()), s.session.sent++};
+  message.rest = std::move(rest);
+  const SetupHeader header{uint32_t(all), type, uint16_t(message.fds.size()), s.session.sent++};
   message.bytes.resize(sizeof header + length + kMac);
   std::memcpy(message.bytes.data(), &header, sizeof header);
   if (length) std::memcpy(message.bytes.data() + sizeof header, bytes, length);
   const std::span<const std::byte> text(message.bytes.data(), sizeof header + length);
-  const Session::Key mac = authenticate(s.session.send, {&text, 1});
+  const std::span<const std::byte> pieces[] = {text, message.rest ? std::span(*message.rest) : std::span<const std::byte>()};
+  const Session::Key mac = authenticate(s.session.send, pieces);
   std::memcpy(message.bytes.data() + text.size(), mac.data(), kMac);
-  s.queued += message.bytes.size();
+  s.queued += message.size();
   s.out.push_back(std::move(message));
   return TW_OK;
 }
@@ -234,11 +248,11 @@ Status SetupChannel::flush() {
   if (is_error(s.broken)) return s.broken;
   while (!s.out.empty()) {
     Outgoing& message = s.out.front();
-    while (message.done < message.bytes.size()) {
+    while (message.done < message.size()) {
       const bool with_fds = message.done == 0 && !message.fds.empty();
-      const IoResult result = with_fds ? send_with_fds(s.socket.get(), message)
-                                       : stream_write(s.socket.get(), s.tls, message.bytes.data() + message.done,
-                                                      message.bytes.size() - message.done);
+      const std::span<const std::byte> left = message.left();
+      const IoResult result = with_fds ? send_with_fds(s.socket.get(), left, message.fds)
+                                       : stream_write(s.socket.get(), s.tls, left.data(), left.size());
       if (result.state == IoState::want_read || result.state == IoState::want_write) return TW_IN_PROGRESS;
       if (result.state == IoState::error && result.error == ETOOMANYREFS) {
         return fail(TW_ERR_NO_DESCRIPTORS, "too many descriptors are on their way between processes; raise ulimit -n");
@@ -246,7 +260,7 @@ Status SetupChannel::flush() {
       if (result.state != IoState::moved) return fail_errno(result.error ? result.error : EPIPE, "set-up connection");
       message.done += result.bytes;
     }
-    s.queued -= message.bytes.size();
+    s.queued -= message.size();
     s.out.pop_front();
   }
   return TW_OK;

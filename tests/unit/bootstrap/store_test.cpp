@@ -794,6 +794,50 @@ TEST_F(StoreStrangers, TlsIsTakenAndWhereItIsDemandedNothingElse) {
   EXPECT_TRUE(reaches(Refusal::authentication, 1));
 }
 
+/// Sends a request and does not wait for the answer.
+void ask(SetupChannel& channel, store_wire::Op op, const std::string& key, std::span<const std::byte> value = {}) {
+  const store_wire::RequestHead head{uint32_t(key.size())};
+  std::vector<std::byte> bytes(sizeof head + key.size() + value.size());
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, key.data(), key.size());
+  std::copy(value.begin(), value.end(), bytes.begin() + std::ptrdiff_t(sizeof head + key.size()));
+  ASSERT_EQ(channel.queue(uint16_t(op), bytes.data(), bytes.size()), TW_OK) << last_error();
+  Status status;
+  while ((status = channel.flush()) == TW_IN_PROGRESS) std::this_thread::yield();
+  ASSERT_EQ(status, TW_OK) << last_error();
+}
+
+/// The next answer's value.
+std::vector<std::byte> answered(SetupChannel& channel) {
+  SetupChannel::Message message;
+  Status status;
+  while ((status = channel.receive(&message)) == TW_IN_PROGRESS) {
+    pollfd one{channel.fd(), POLLIN, 0};
+    if (poll(&one, 1, 30'000) != 1) return {};
+  }
+  store_wire::AnswerHead head{TW_ERR_PROTOCOL};
+  EXPECT_EQ(status, TW_OK) << last_error();
+  if (status != TW_OK || message.bytes.size() < sizeof head) return {};
+  std::memcpy(&head, message.bytes.data(), sizeof head);
+  EXPECT_EQ(head.status, TW_OK);
+  return {message.bytes.begin() + sizeof head, message.bytes.end()};
+}
+
+/// The server's kernel has all that this socket sent.
+void arrived(int fd) {
+  for (int unsent = 1; unsent != 0; std::this_thread::yield()) ASSERT_EQ(ioctl(fd, SIOCOUTQ, &unsent), 0);
+}
+
+/// A line of /proc/self/status, in bytes.
+size_t of_status(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    size_t kilobytes = 0;
+    if (word == name + ":" && file >> kilobytes) return kilobytes << 10;
+  }
+  return 0;
+}
+
 /// Answers as it is told to, whatever is asked.
 class ForgedServer {
  public:
@@ -884,6 +928,96 @@ TEST_F(StoreStrangers, AnAnswerThatNoStoreGivesIsAnError) {
   EXPECT_EQ(put(), TW_ERR_PROTOCOL) << "a value that it did not ask for";
   EXPECT_EQ(get(), TW_OK) << last_error();
   EXPECT_EQ(wait(), TW_OK) << last_error();
+}
+
+TEST_F(StoreStrangers, ManyWaitersOfOneLongValueCostOneAtATime) {
+  constexpr size_t kWaiters = 60;
+  std::vector<std::unique_ptr<RawClient>> waiters;
+  for (size_t i = 0; i < kWaiters; ++i) {
+    UniqueFd fd = connect_raw();
+    const DialTarget target = dialled(fd.get());
+    waiters.push_back(std::make_unique<RawClient>(std::move(fd), key_, target));
+    ASSERT_EQ(waiters.back()->status, TW_OK) << last_error();
+    ask(*waiters.back()->channel, store_wire::Op::wait, "long");
+    arrived(waiters.back()->channel->fd());
+  }
+  OpenStore putter(address_, options_of(0, 1));
+  ASSERT_EQ(putter.status, TW_OK) << last_error();
+  const auto value = random_data(Store::kMaxValue);
+  std::ofstream("/proc/self/clear_refs") << 5;  // the highest is the present from here on
+  const size_t before = of_status("VmHWM");
+  ASSERT_NE(before, 0u);
+  ASSERT_EQ(tw_store_put(putter.store, "long", value.data(), value.size()), TW_OK) << last_error();
+  for (const auto& waiter : waiters) {
+    pollfd one{waiter->channel->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&one, 1, 30'000), 1);
+  }
+  EXPECT_LT(of_status("VmHWM") - before, kWaiters / 3 * Store::kMaxValue);
+  for (const auto& waiter : waiters) EXPECT_EQ(answered(*waiter->channel), value);
+}
+
+TEST_F(StoreStrangers, AReplacedValueCountsUntilItsLastAnswerIsSent) {
+  options_.max_bytes = 8 * Store::kMaxValue;
+  server_.reset();
+  ASSERT_EQ(StoreServer::start({.host = "127.0.0.1"}, key_, options_, &server_), TW_OK) << last_error();
+  address_ = "tcp:127.0.0.1:" + std::to_string(server_->port());
+  OpenStore putter(address_, options_of(0, 1));
+  ASSERT_EQ(putter.status, TW_OK) << last_error();
+  std::vector<std::unique_ptr<RawClient>> readers;  // none of which reads
+  std::vector<std::vector<std::byte>> values;
+  Status status = TW_OK;
+  while (status == TW_OK && readers.size() < 12) {
+    values.push_back(random_data(Store::kMaxValue));
+    status = tw_store_put(putter.store, "long", values.back().data(), values.back().size());
+    if (status != TW_OK) break;
+    UniqueFd fd = connect_raw();
+    const int little = 4096;
+    ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little), 0);
+    const DialTarget target = dialled(fd.get());
+    readers.push_back(std::make_unique<RawClient>(std::move(fd), key_, target));
+    ASSERT_EQ(readers.back()->status, TW_OK) << last_error();
+    for (int i = 0; i < 8; ++i) ask(*readers.back()->channel, store_wire::Op::get, "long");  // more than its socket takes
+    pollfd one{readers.back()->channel->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&one, 1, 30'000), 1);
+    for (int i = 0; i < 4; ++i) expect_service();  // many turns: its socket is full
+  }
+  EXPECT_EQ(status, TW_ERR_LIMIT);
+  readers.clear();
+  while (tw_store_put(putter.store, "long", values.back().data(), values.back().size()) == TW_ERR_LIMIT)
+    std::this_thread::yield();  // until the server has seen them leave
+}
+
+/// A's requests lie at the server while it waits. Its first put wakes B, which asks before A's last is served.
+TEST_F(StoreStrangers, AClientThatSendsManyRequestsAtOnceLeavesTurnsToOthers) {
+  const auto client = [&](bool tls) {
+    UniqueFd fd = connect_raw();
+    const DialTarget target = dialled(fd.get());
+    return std::make_unique<RawClient>(std::move(fd), key_, target, tls);
+  };
+  for (const bool tls : {false, true}) {
+    const auto a = client(tls), b = client(tls), c = client(tls);
+    for (const auto* one : {&a, &b, &c}) ASSERT_EQ((*one)->status, TW_OK) << last_error();
+    const std::string go = tls ? "go, tls" : "go", count = tls ? "count, tls" : "count";
+    constexpr uint32_t kRequests = 400;
+    ask(*a->channel, store_wire::Op::wait, go);
+    for (uint32_t i = 0; i < kRequests; ++i) ask(*a->channel, store_wire::Op::put, count, std::as_bytes(std::span(&i, 1)));
+    ask(*b->channel, store_wire::Op::wait, count);
+    ask(*b->channel, store_wire::Op::get, count);
+    for (const auto* one : {&a, &b}) arrived((*one)->channel->fd());
+    ask(*c->channel, store_wire::Op::put, go);
+    const auto seen = [&](uint32_t* out) {
+      const std::vector<std::byte> bytes = answered(*b->channel);
+      ASSERT_EQ(bytes.size(), sizeof *out);
+      std::memcpy(out, bytes.data(), sizeof *out);
+    };
+    uint32_t first = ~0u, second = ~0u;
+    seen(&first);
+    seen(&second);
+    EXPECT_EQ(first, 0u);
+    EXPECT_LT(second, kRequests - 1);
+    for (uint32_t i = 0; i < 1 + kRequests; ++i) EXPECT_TRUE(answered(*a->channel).empty());
+    EXPECT_TRUE(answered(*c->channel).empty());
+  }
 }
 
 TEST(Store, OverTlsEverythingIsAsWithout) {
