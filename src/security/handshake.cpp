@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mutual challenge-response as a state machine. One message is under way at a time; each has a fixed size, so a stranger
-// costs one State (about a kilobyte; plus OpenSSL's buffers with TLS) and may send at most 120 bytes before it is judged.
+// costs one State (about a kilobyte) and may send at most 120 bytes before it is judged. With TLS it may send its first message,
+// of at most 4 KiB (kMostHello), before OpenSSL's object for it (some 50 KiB) is made.
 //
 //   client: (tls) -> hello! -> challenge? -> proof! -> authentication result? -> done        ! sends, ? receives
 //   server: (tls) -> hello? -> challenge! -> proof? -> authentication result! -> done
@@ -27,6 +28,10 @@ namespace thalweg::impl {
 namespace {
 
 using namespace handshake_wire;
+
+constexpr unsigned char kTlsHandshake = 0x16, kClientHello = 1;  // of a record, of a message
+constexpr size_t kRecordHeader = 5, kMessageHeader = 4;
+constexpr size_t kMostHello = 4096;  // OpenSSL's has about 300 bytes, and 1,600 where it offers ML-KEM
 
 // Nonces of recently accepted clients. A proof that fails for one of these is a replay: it could not
 // succeed anyhow (the server's nonce is fresh), but it is worth its own counter.
@@ -79,6 +84,7 @@ struct Handshake::State {
   Here here;
   Mac binding{};
   Mac client_proof{};
+  std::vector<std::byte> client_hello;  // of TLS, with its record's header, until OpenSSL has it
   std::array<std::byte, sizeof(Hello)> buffer{};  // the message under way, in or out
   size_t done = 0;
   bool sending = false;
@@ -90,6 +96,8 @@ struct Handshake::State {
   bool sends(Step s) const { return (role == Role::client) == (s == Step::hello || s == Step::proof); }
   Want stop(Refusal cause, const char* what);
   Want step_through_tls(int fd);
+  Want receive_client_hello(int fd);
+  bool wrong_client_hello() const;
   Want send_message(int fd, size_t size);
   Want receive_message(int fd, size_t size);
   Want io_failed(const IoResult& result);
@@ -166,8 +174,42 @@ Handshake::Want Handshake::State::io_failed(const IoResult& result) {
       "the other side closed the connection during the handshake: it may be no Thalweg process, full, ending, or demand TLS");
 }
 
+/// A record that holds no whole ClientHello of TLS, or a longer one than clients of ours send.
+bool Handshake::State::wrong_client_hello() const {
+  const auto at = [this](size_t i) { return std::to_integer<size_t>(client_hello[i]); };
+  const size_t have = client_hello.size();
+  if (have > 0 && at(0) != kTlsHandshake) return true;
+  if (have < kRecordHeader) return false;
+  const size_t record = at(3) << 8 | at(4);
+  if (record < kMessageHeader || record > kMostHello) return true;
+  if (have < kRecordHeader + kMessageHeader) return false;
+  return at(5) != kClientHello || (at(6) << 16 | at(7) << 8 | at(8)) != record - kMessageHeader;
+}
+
+/// Before OpenSSL keeps anything for the stranger: it would reserve what the stranger announces.
+Handshake::Want Handshake::State::receive_client_hello(int fd) {
+  for (size_t whole = kRecordHeader + kMessageHeader;;) {
+    const size_t have = client_hello.size();
+    if (have >= kRecordHeader + kMessageHeader) {
+      whole = kRecordHeader + (std::to_integer<size_t>(client_hello[3]) << 8 | std::to_integer<size_t>(client_hello[4]));
+      if (have == whole) return Want::done;
+    }
+    client_hello.resize(whole);
+    const IoResult result = stream_read(fd, nullptr, client_hello.data() + have, whole - have);
+    client_hello.resize(have + (result.state == IoState::moved ? result.bytes : 0));
+    if (result.state != IoState::moved) return io_failed(result);
+    if (wrong_client_hello()) {
+      return stop(Refusal::malformed,
+                  "the other side's first message is none of TLS as this library begins it; set TLS on both sides or on none");
+    }
+  }
+}
+
 Handshake::Want Handshake::State::step_through_tls(int fd) {
-  if (!tls) tls = make_tls(role, key, fd);
+  if (!tls && role == Role::server) {
+    if (const Want want = receive_client_hello(fd); want != Want::done) return want;
+  }
+  if (!tls) tls = make_tls(role, key, fd, std::move(client_hello));
   if (!tls) return stop(Refusal::overload, last_error());
   const char* reason = "";
   switch (step_tls(tls, &reason)) {
@@ -418,7 +460,6 @@ SSL* Handshake::take_tls() {
 }
 
 Opening look_at_opening(int fd) {
-  constexpr unsigned char kTlsHandshake = 0x16;
   unsigned char first = 0;
   const ssize_t got = recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Opening::wait;

@@ -6,10 +6,12 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace thalweg::impl {
 namespace {
@@ -69,7 +71,19 @@ int find_session(SSL* tls, const unsigned char* id, size_t id_length, SSL_SESSIO
   return 1;
 }
 
-int bio_descriptor(BIO* bio) { return int(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+struct Socket {
+  int fd;
+  std::vector<std::byte> first;  // read already, and not by TLS yet
+};
+
+Socket& socket_of(BIO* bio) { return *static_cast<Socket*>(BIO_get_data(bio)); }
+int bio_descriptor(BIO* bio) { return socket_of(bio).fd; }
+
+int bio_destroy(BIO* bio) {
+  delete static_cast<Socket*>(BIO_get_data(bio));
+  BIO_set_data(bio, nullptr);
+  return 1;
+}
 
 int bio_write(BIO* bio, const char* data, int n) {
   BIO_clear_retry_flags(bio);
@@ -80,6 +94,13 @@ int bio_write(BIO* bio, const char* data, int n) {
 
 int bio_read(BIO* bio, char* data, int n) {
   BIO_clear_retry_flags(bio);
+  if (std::vector<std::byte>& first = socket_of(bio).first; !first.empty()) {
+    const auto taken = std::min(first.size(), static_cast<size_t>(n));
+    std::memcpy(data, first.data(), taken);
+    first.erase(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(taken));
+    if (first.empty()) first.shrink_to_fit();
+    return static_cast<int>(taken);
+  }
   const ssize_t got = recv(bio_descriptor(bio), data, size_t(n), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
   if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
@@ -106,6 +127,7 @@ BIO_METHOD* make_bio_method() {
   BIO_meth_set_write(method, bio_write);
   BIO_meth_set_read(method, bio_read);
   BIO_meth_set_ctrl(method, bio_ctrl);
+  BIO_meth_set_destroy(method, bio_destroy);
   return method;
 }
 
@@ -153,7 +175,7 @@ bool tls_by_environment() {
   return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
-SSL* make_tls(Role role, const JobKey& key, int fd) {
+SSL* make_tls(Role role, const JobKey& key, int fd, std::vector<std::byte> first) {
   static BIO_METHOD* const method = make_bio_method();
   SSL_CTX* context = context_of(role);
   SSL* tls = context ? SSL_new(context) : nullptr;
@@ -163,7 +185,7 @@ SSL* make_tls(Role role, const JobKey& key, int fd) {
     fail(TW_ERR_NO_MEMORY, "OpenSSL cannot make a TLS connection; is the library whole and memory left?");
     return nullptr;
   }
-  BIO_set_data(bio, reinterpret_cast<void*>(intptr_t(fd)));
+  BIO_set_data(bio, new Socket{fd, std::move(first)});
   BIO_set_init(bio, 1);
   SSL_set_bio(tls, bio, bio);
   auto* psk = new Psk;

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "base/status.hpp"
 #include "security/handshake.hpp"
@@ -14,8 +15,8 @@ namespace thalweg::impl {
 bool tls_by_environment();
 
 /// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see
-/// last_error(). It writes with MSG_NOSIGNAL. One thread at a time.
-SSL* make_tls(Role role, const JobKey& key, int fd);
+/// last_error(). It writes with MSG_NOSIGNAL. One thread at a time. first: what was read of the socket already.
+SSL* make_tls(Role role, const JobKey& key, int fd, std::vector<std::byte> first = {});
 
 /// To be called after every successful write: renews the sending key long before it has protected too much.
 void count_record(SSL* tls);

@@ -613,6 +613,17 @@ TEST_F(StoreStrangers, ScannersNoiseAndSilenceAreCountedAndOthersServed) {
   EXPECT_EQ(recv(silent[0].get(), &byte, 1, 0), 0);  // closed by the server
 }
 
+TEST_F(StoreStrangers, ALongFirstMessageOfTlsIsRefusedWhenItIsAnnounced) {
+  const unsigned char announced[] = {0x16, 3, 1, 0x40, 0, 1, 0x01, 0x86, 0xa0};  // 100,000 bytes
+  for (uint64_t i = 0; i < 5; ++i) {
+    const UniqueFd stranger = connect_raw();
+    ASSERT_EQ(send(stranger.get(), announced, sizeof announced, MSG_NOSIGNAL), ssize_t(sizeof announced));
+    EXPECT_TRUE(reaches(Refusal::malformed, i + 1));
+  }
+  EXPECT_EQ(server_->refusals().value(Refusal::timeout), 0u);
+  expect_service();
+}
+
 TEST(StoreServers, SmallValuesCostWhatKeepingThemCosts) {
   JobKey key;
   ASSERT_EQ(JobKey::load(kSecret, sizeof kSecret, nullptr, &key), TW_OK);

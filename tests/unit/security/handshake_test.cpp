@@ -91,6 +91,51 @@ TEST_P(HandshakeOver, RandomBytesAreMalformedAtOnce) {
   EXPECT_EQ(server.advance(pair_.b.get()), Handshake::Want::failed);  // for ever
 }
 
+/// The first message of a client with TLS, as it comes from the socket.
+std::vector<std::byte> client_hello() {
+  SocketPair pair;
+  Handshake client(key_of(kSecret), 0, true, meant());
+  EXPECT_EQ(client.advance(pair.a.get()), Handshake::Want::read);
+  std::vector<std::byte> bytes(1 << 16);
+  bytes.resize(size_t(std::max<ssize_t>(read(pair.b.get(), bytes.data(), bytes.size()), 0)));
+  return bytes;
+}
+
+TEST(Handshake, AStrangersTlsCostsNothingBeforeItsFirstMessageIsThere) {
+  const std::vector<std::byte> hello = client_hello();
+  ASSERT_GT(hello.size(), 9u);
+  EXPECT_LT(hello.size(), 2048u) << "half of what is allowed";
+  SocketPair pair;
+  Handshake server(key_of(kSecret), 0, true, is_meant);
+  for (size_t i = 0; i + 1 < hello.size(); ++i) {
+    ASSERT_EQ(write(pair.a.get(), &hello[i], 1), 1);
+    ASSERT_EQ(server.advance(pair.b.get()), Handshake::Want::read) << i;
+    ASSERT_EQ(server.take_tls(), nullptr) << i;
+  }
+  ASSERT_EQ(write(pair.a.get(), &hello.back(), 1), 1);
+  EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::read);
+  SSL* const tls = server.take_tls();
+  EXPECT_NE(tls, nullptr);
+  SSL_free(tls);
+  std::byte answer;
+  EXPECT_EQ(read(pair.a.get(), &answer, 1), 1) << "the server goes on";
+}
+
+TEST(Handshake, ATlsMessageThatNoClientBeginsWithIsRefusedByItsFirstBytes) {
+  using Bytes = std::vector<unsigned char>;
+  for (const Bytes& bytes : {Bytes{0x16, 3, 1, 0x40, 0, 1, 0x01, 0x86, 0xa0},  // 100,000 bytes, of which a record has 16,384
+                             Bytes{0x16, 3, 1, 0x10, 1}, Bytes{0x16, 3, 1, 0xff, 0xff}, Bytes{0x16, 3, 1, 0, 3},
+                             Bytes{0x16, 3, 1, 1, 0, 1, 1, 0x86, 0xa0}, Bytes{0x16, 3, 1, 1, 0, 1, 0, 0, 1},
+                             Bytes{0x16, 3, 1, 1, 0, 2, 0, 0, 252}, Bytes{0x15, 3, 1, 0, 2}}) {
+    SocketPair pair;
+    Handshake server(key_of(kSecret), 0, true, is_meant);
+    ASSERT_EQ(write(pair.a.get(), bytes.data(), bytes.size()), ssize_t(bytes.size()));
+    EXPECT_EQ(server.advance(pair.b.get()), Handshake::Want::failed) << testing::PrintToString(bytes);
+    EXPECT_EQ(server.refusal(), Refusal::malformed) << server.text();
+    EXPECT_EQ(server.take_tls(), nullptr);
+  }
+}
+
 TEST(Handshake, OneWrongByteIsEnough) {
   SocketPair pair;
   Handshake server(key_of(kSecret), 0, false, is_meant);
