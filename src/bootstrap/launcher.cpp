@@ -21,19 +21,22 @@ class Alone final : public Launcher {
 /// Launchers that give a rank and no way that is known here. To go on would make as many groups of one.
 Status refuse_unknown() {
   constexpr struct {
-    const char *rank, *size, *what, *remedy;
+    const char *rank, *size, *what, *lacks, *remedy;
   } kKnown[] = {
-      {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "srun", "start it with srun --mpi=pmix"},
-      {"PMI_RANK", "PMI_SIZE", "a launcher that speaks PMI (MPICH's mpiexec)", "attach to its MPI (thalweg/mpi.hpp)"},
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun without PMIx", "attach to its MPI (thalweg/mpi.hpp)"},
+      {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "srun", "PMIx server", "start it with srun --mpi=pmix"},
+      {"PMI_RANK", "PMI_SIZE", "a launcher that speaks PMI (MPICH's mpiexec)", "PMIx server",
+       "attach to its MPI (thalweg/mpi.hpp)"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun without PMIx", "PMIx server",
+       "attach to its MPI (thalweg/mpi.hpp)"},
+      {"RANK", "WORLD_SIZE", "a launcher like torchrun", "address", "set MASTER_ADDR and MASTER_PORT"},
   };
   for (const auto& one : kKnown) {
     const char* size = variable(one.size);
     if (variable(one.rank) == nullptr || size == nullptr || std::atoi(size) < 2) continue;
     return fail(TW_ERR_UNSUPPORTED,
-                "%s started %s processes (%s), but gives no PMIx server by which they find each other: %s, or give all of them "
+                "%s started %s processes (%s), but gives no %s by which they find each other: %s, or give all of them "
                 "THALWEG_STORE, THALWEG_RANK and THALWEG_SIZE",
-                one.what, size, one.size, one.remedy);
+                one.what, size, one.size, one.lacks, one.remedy);
   }
   return TW_OK;
 }
