@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/environment.hpp"
 #include "base/platform/fork.hpp"
 
 #ifdef THALWEG_WITH_SPDLOG
@@ -22,18 +23,26 @@
 namespace thalweg::impl {
 namespace {
 
-LogLevel level_from_environment() {
+/// False: it is none. Unset or empty: the default.
+bool level_from_environment(LogLevel* out) {
+  *out = LogLevel::warning;
   const char* text = std::getenv("THALWEG_LOG");
-  if (!text) return LogLevel::warning;
+  if (text == nullptr || *text == 0) return true;
   const char* const names[] = {"debug", "info", "warning", "error", "off"};
   for (int i = 0; i < 5; ++i) {
-    if (std::strcmp(text, names[i]) == 0) return LogLevel(i);
+    if (std::strcmp(text, names[i]) != 0) continue;
+    *out = LogLevel(i);
+    return true;
   }
-  return LogLevel::warning;
+  return false;
 }
 
 LogLevel shown_from() {
-  static const LogLevel level = level_from_environment();
+  static const LogLevel level = [] {
+    LogLevel found;
+    (void)level_from_environment(&found);
+    return found;
+  }();
   return level;
 }
 
@@ -82,6 +91,13 @@ struct Said {
 }  // namespace
 
 bool log_enabled(LogLevel level) { return level >= shown_from() && level < LogLevel::off; }
+
+void warn_of_unknown_level() {
+  LogLevel ignored;
+  if (level_from_environment(&ignored)) return;
+  warn_once("THALWEG_LOG", std::string("THALWEG_LOG is \"") + std::getenv("THALWEG_LOG") +
+                               "\": set debug, info, warning, error or off; lines from warning on are shown");
+}
 
 void log_text(LogLevel level, const std::string& text) {
   if (!log_enabled(level)) return;

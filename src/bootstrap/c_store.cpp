@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/environment.hpp"
 #include "bootstrap/launcher.hpp"
 #include "security/tls.hpp"
 
@@ -27,7 +28,8 @@ Status read_options(const tw_store_options* given, StoreOptions* out) {
     std::memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
   }
   if (options.timeout_ns != 0) out->timeout_ns = options.timeout_ns;
-  out->tls = options.tls != 0 || tls_by_environment();
+  warn_of_unknown_level();
+  if (const Status status = choose_tls(options.tls != 0, &out->tls); is_error(status)) return status;
   if (const Status status = read_place(options.rank, "THALWEG_RANK", 0, &out->rank); is_error(status)) return status;
   if (const Status status = read_place(options.count, "THALWEG_SIZE", 1, &out->count); is_error(status)) return status;
   return JobKey::load(options.job_key, options.job_key_length, nullptr, &out->key);

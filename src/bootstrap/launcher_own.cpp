@@ -25,7 +25,7 @@ Status find_own(const LaunchOptions& options, std::unique_ptr<Launcher>* out) {
   if (const Status s = JobKey::load(options.job_key, options.job_key_length, options.key_file, &store.key); is_error(s))
     return s;
   store.timeout_ns = options.timeout_ns;
-  store.tls = options.tls || tls_by_environment();
+  if (const Status s = choose_tls(options.tls, &store.tls); is_error(s)) return s;
   std::unique_ptr<Store> made;
   if (const Status s = Store::open(address, store, &made); is_error(s)) return s;
   *out = std::make_unique<StoreLauncher>(std::move(made), Bytes());

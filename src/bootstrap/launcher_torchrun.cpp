@@ -69,7 +69,7 @@ Status find_torchrun(const LaunchOptions& options, std::unique_ptr<Launcher>* ou
   if (const Status s = job_key(options, &key); is_error(s)) return s;
   if (const Status s = JobKey::load(key.data(), key.size(), nullptr, &store.key); is_error(s)) return s;
   store.timeout_ns = options.timeout_ns;
-  store.tls = options.tls || tls_by_environment();
+  if (const Status s = choose_tls(options.tls, &store.tls); is_error(s)) return s;
   std::unique_ptr<Store> made;
   if (const Status s = Store::open(address, store, &made); is_error(s)) {
     const std::string why = last_error();

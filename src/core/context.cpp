@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/environment.hpp"
 #include "base/interfaces.hpp"
 #include "base/log.hpp"
 #include "base/platform/process.hpp"
@@ -97,6 +98,7 @@ Status resolve_persistent(const tw_context_options& options, PersistentOptions* 
 }  // namespace
 
 Status resolve_settings(const tw_context_options& options, Settings* out) {
+  warn_of_unknown_level();
   Status status = split_transports(chosen(options.transports, "THALWEG_TRANSPORTS"), &out->transports);
   if (is_error(status)) return status;
   out->interfaces = chosen(options.interfaces, "THALWEG_INTERFACES");
@@ -109,7 +111,8 @@ Status resolve_settings(const tw_context_options& options, Settings* out) {
   out->socket_dir += "/thalweg-" + std::to_string(geteuid());
   out->silent_timeout_ns = options.silent_timeout_ns != 0 ? options.silent_timeout_ns : kSilentNs;
   out->handshake_timeout_ns = options.handshake_timeout_ns != 0 ? options.handshake_timeout_ns : kHandshakeNs;
-  out->tls = options.tls != 0 || tls_by_environment();
+  if (Status s = choose_tls(options.tls != 0, &out->tls); is_error(s)) return s;
+  if (Status s = read_switch("THALWEG_LIVE", &out->live); is_error(s)) return s;
   const std::string way = chosen(options.way, "THALWEG_WAY");
   if (!way_named(way, &out->way)) {
     return fail(TW_ERR_INVALID, "no way \"%s\" (tw_context_options.way, THALWEG_WAY): %s", way.c_str(), kWayNames);
@@ -179,7 +182,7 @@ Status tw_context::open(const tw_context_options& options) {
   status = setup->open();
   if (is_error(status)) return status;
   live = std::make_unique<Live>(*this);
-  if (is_error(live->open())) log(LogLevel::info, "thalweg top will not see this context: %s", last_error());
+  if (settings.live && is_error(live->open())) log(LogLevel::info, "thalweg top will not see this context: %s", last_error());
   return trace::start_by_environment();
 }
 

@@ -37,6 +37,7 @@ struct Settings {
   uint64_t silent_timeout_ns = 0;
   uint64_t handshake_timeout_ns = 0;
   bool tls = false;
+  bool live = true;  // thalweg top sees it
   PersistentOptions persistent;
   Way way = Way::any;
 };

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -28,15 +26,9 @@ constexpr uint64_t kSlowNs = 5 * kSecond;         // one in the middle of a requ
 constexpr uint64_t kFreshNs = 10 * kMillisecond;  // so old an answer is given again: requests in a row cost one
 constexpr char kAsksForSnapshot[] = "snapshot";
 
-bool switched_off() {
-  const char* const live = getenv("THALWEG_LIVE");
-  return live != nullptr && (std::strcmp(live, "0") == 0 || std::strcmp(live, "off") == 0);
-}
-
 }  // namespace
 
 Status Live::open() {
-  if (switched_off()) return TW_OK;
   const std::string& directory = context_.settings.socket_dir;
   if (Status s = prepare_socket_dir(directory, kEnding); is_error(s)) return s;
   const std::string path = directory + "/" + context_.setup->name() + kEnding;

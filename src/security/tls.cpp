@@ -9,9 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "base/environment.hpp"
 
 namespace thalweg::impl {
 namespace {
@@ -170,9 +171,11 @@ bool is_key_error(int reason) {
 
 }  // namespace
 
-bool tls_by_environment() {
-  const char* value = std::getenv("THALWEG_TLS");
-  return value != nullptr && std::strcmp(value, "1") == 0;
+Status choose_tls(bool asked, bool* out) {
+  *out = false;
+  const Status status = read_switch("THALWEG_TLS", out);
+  *out |= asked;
+  return status;
 }
 
 SSL* make_tls(Role role, const JobKey& key, int fd, std::vector<std::byte> first) {

@@ -11,8 +11,8 @@
 
 namespace thalweg::impl {
 
-/// THALWEG_TLS=1: contexts and stores use TLS on TCP, whatever their options.
-bool tls_by_environment();
+/// Does a context or store use TLS on TCP? `asked`: its option says so; THALWEG_TLS=1 says it whatever their options.
+Status choose_tls(bool asked, bool* out);
 
 /// A TLS object over a connected non-blocking socket, which stays the caller's. Freed with SSL_free. nullptr: see
 /// last_error(). It writes with MSG_NOSIGNAL. One thread at a time. first: what was read of the socket already.

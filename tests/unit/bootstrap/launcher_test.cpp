@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers that give a rank and no way to the others.
+// Launchers that give a rank and no way to the others, and variables that switch something for stores.
 #include "bootstrap/launcher.hpp"
 
 #include <gtest/gtest.h>
 #include <thalweg/thalweg.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +39,27 @@ TEST(Launchers, ARankWithoutAWayToTheOthersIsNoGroupOfOne) {
   EXPECT_EQ(size, 1u);
   EXPECT_EQ(found({{"RANK", "0"}}, &size), TW_OK) << last_error();
   EXPECT_EQ(size, 1u);
+}
+
+TEST(Launchers, ASwitchOfStoresThatSaysNeitherIsRefused) {
+  const std::string path = (std::filesystem::temp_directory_path() / ("thalweg_switch_" + std::to_string(getpid()))).string();
+  const auto opened = [&](const char* tls) {
+    setenv("THALWEG_TLS", tls, 1);
+    tw_store_options options = TW_STORE_OPTIONS_INIT;
+    options.job_key = "sixteen bytes or more of secret";
+    options.job_key_length = 31;
+    tw_store* store = nullptr;
+    const Status status = tw_store_open(("file:" + path).c_str(), &options, &store);
+    tw_store_close(store);
+    unsetenv("THALWEG_TLS");
+    return status;
+  };
+  for (const char* value : {"yes", "true", "on", "2", "1 "}) {
+    EXPECT_EQ(opened(value), TW_ERR_INVALID) << value;
+    EXPECT_NE(std::string(last_error()).find("THALWEG_TLS"), std::string::npos) << last_error();
+  }
+  for (const char* value : {"", "0", "1"}) EXPECT_EQ(opened(value), TW_OK) << value << ": " << last_error();
+  std::filesystem::remove(path);
 }
 
 }  // namespace
