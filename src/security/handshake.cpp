@@ -84,7 +84,7 @@ struct Handshake::State {
   Here here;
   Mac binding{};
   Mac client_proof{};
-  std::vector<std::byte> client_hello;  // of TLS, with its record's header, until OpenSSL has it
+  std::vector<std::byte> client_hello;            // of TLS, with its record's header, until OpenSSL has it
   std::array<std::byte, sizeof(Hello)> buffer{};  // the message under way, in or out
   size_t done = 0;
   bool sending = false;
