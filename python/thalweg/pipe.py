@@ -6,7 +6,7 @@ use, so it can be pickled to another process before that (the key travels throug
 use an end joins its process's host for this pipe: one context and worker. End 0 then sends its worker's address through the
 socket pair; end 1 waits for it, connects, and says hello; from then on all data goes over the connection, and the sockets
 only report a peer that ends before it ever connected. Objects sent before the peer is there wait in a small outbox, as they
-would in a system pipe's buffer.
+would in a system pipe's buffer; a thread connects and sends them, so that the program may do something else meanwhile.
 
 Both ends may live in one process, also in two threads: they share the host then. A message waits in memory until it is
 taken, so that one thread may send and then receive; only arrays on devices, and what is beyond _HERE_BYTES, wait for the
@@ -31,11 +31,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from . import _core
-from .errors import ClosedError, PeerLost, TimedOut, Truncated
+from .errors import ClosedError, PeerLost, ThalwegError, TimedOut, Truncated
 from .objects import HEADER_BYTES, RECEIVED, Incoming, demand_length, demand_whole, encode, post_object, whole
 
 _OUTBOX_BYTES = 1 << 16
 _HERE_BYTES = 1 << 28  # sent and not yet taken, between ends of one process
+_NAP = 0.1  # seconds between two looks at whether the peer is there, where nothing tells
 _LINGER = 5.0  # seconds that close() gives a peer that has not connected yet to fetch what was sent
 _HELLO, _DATA = 0, 2  # tags: hello; data of end 0 is _DATA, of end 1 _DATA + 1
 _END = b""  # an empty message: no more will come
@@ -55,11 +56,11 @@ def _all_ends() -> list[PipeEnd]:
 class _Host:
     """The context and worker of a pipe's ends in this process."""
 
-    def __init__(self, name: bytes, key: bytes, shared: bool) -> None:
+    def __init__(self, name: bytes, key: bytes) -> None:
         self.name = name
         self.pid = os.getpid()
         self.context = _core.Context(job_key=key, tls=True)  # objects do not travel over plain tcp
-        self.worker = _core.Worker(self.context, threads="multi" if shared else "single")
+        self.worker = _core.Worker(self.context, threads="multi")  # of both ends, and of what sends their outboxes
         self.ends: list[PipeEnd] = []
         self.lock = threading.RLock()  # each end steps the other, too
         self.settled = False  # all ends are connected
@@ -98,6 +99,8 @@ class PipeEnd:
         self._header = bytearray(HEADER_BYTES)
         self._posted: _core.Request | None = None
         self._outbox: list[bytes] = []
+        self._pushed: list[_core.Request] = []  # what was in the outbox
+        self._pusher: threading.Thread | None = None
         self._untaken: deque[tuple[_core.Request, int]] = deque()  # by an end of this process, with their bytes
         self._moved = False
         self._ended = False
@@ -121,7 +124,7 @@ class PipeEnd:
             with _joining:
                 host = _hosts.get(self._name)
                 if host is None or host.pid != os.getpid():
-                    host = _hosts[self._name] = _Host(self._name, self._key, self._peer_here() is not None)
+                    host = _hosts[self._name] = _Host(self._name, self._key)
                 with host.lock:
                     host.ends.append(self)
                     host.settled = False
@@ -155,26 +158,55 @@ class PipeEnd:
         if self._role == 1:
             if not self._socket.poll(0):
                 return False
-            self._endpoint = host.worker.connect(self._socket.recv_bytes(), wait=False)
-            self._endpoint.isend(b"\0", _HELLO)
-            self._send_outbox()
+            endpoint = host.worker.connect(self._socket.recv_bytes(), wait=False)
+            endpoint.isend(b"\0", _HELLO)
+            self._send_outbox(endpoint)
             return True
         if self._hello is None:  # another thread is about to post it
             return False
         if self._hello.done():
-            self._endpoint = self._hello.wait().endpoint
+            endpoint = self._hello.wait().endpoint
+            assert endpoint is not None
             self._hello = None
-            self._send_outbox()
+            self._send_outbox(endpoint)
             return True
         if self._socket.poll(0):
             self._socket.recv_bytes()  # nothing is ever sent this way: raises EOFError
         return False
 
-    def _send_outbox(self) -> None:
-        assert self._endpoint is not None
+    def _send_outbox(self, endpoint: _core.Endpoint) -> None:
+        """Sends what waited for the endpoint; only then others see it and send more."""
         waiting, self._outbox = self._outbox, []
-        for frame in waiting:
-            self._endpoint.isend(frame, _DATA + self._role)
+        self._pushed = [endpoint.isend(frame, _DATA + self._role) for frame in waiting]
+        self._endpoint = endpoint
+
+    def _push(self, host: _Host) -> None:
+        """What a thread does while there is an outbox: connects and sends it, whatever the program does meanwhile."""
+        with contextlib.suppress(OSError, EOFError, ThalwegError):  # the next call of the program reports it
+            while not self._step():  # raises OSError where the end is closed
+                if self._role == 0:
+                    host.worker.wait(_NAP)
+                else:
+                    self._socket.poll(_NAP)
+            for request in self._pushed:
+                while not self.closed and not request.ended:
+                    with contextlib.suppress(TimedOut):
+                        request.wait(_NAP)
+        self._pushed = []
+
+    def _start_pushing(self, host: _Host) -> None:
+        if self._pusher is None:
+            pusher = threading.Thread(target=self._push, args=(host,), name="thalweg-pipe", daemon=True)
+            with contextlib.suppress(RuntimeError):  # no more threads at the interpreter's end: close() sends the outbox
+                pusher.start()
+                self._pusher = pusher
+
+    def _stop_pushing(self, host: _Host) -> None:
+        """Behind close(): the thread uses neither the worker nor the socket any more."""
+        if self._pusher is not None:
+            host.worker.wake()
+            self._pusher.join()
+            self._pusher = None
 
     def _connected(self, timeout: float | None = None) -> _core.Endpoint | None:
         """The endpoint, waiting for the peer at most timeout seconds."""
@@ -222,13 +254,15 @@ class PipeEnd:
     def _reach(self, header: bytes, rest: list[Any]) -> _core.Endpoint | None:
         """The endpoint; or None, and the message is in the outbox."""
         try:
-            with self._join().lock:
+            host = self._join()
+            with host.lock:
                 if self._step():
                     return self._endpoint
                 size, held = _host_bytes(header, rest), sum(map(len, self._outbox))
                 here = self._peer_here() is not None
                 if size is not None and (held + size <= (_HERE_BYTES if here else _OUTBOX_BYTES) or (here and not held)):
                     self._outbox += [header, *(bytes(part) for part in rest)]
+                    self._start_pushing(host)
                     return None
             return self._connected()
         except EOFError as error:
@@ -379,6 +413,7 @@ class PipeEnd:
             except (OSError, EOFError, PeerLost, ClosedError):
                 pass  # the peer has ended: there is nothing to report to
             self.closed = True
+            self._stop_pushing(host)
             if self._posted is not None:
                 self._posted.cancel()
                 self._posted = None

@@ -421,3 +421,30 @@ def test_one_way():
         sender.recv()
     sender.close()
     receiver.close()
+
+
+def takes_one(pipe, value):
+    assert pipe.recv() == value
+
+
+def starting(method):
+    return multiprocessing.get_context(method)
+
+
+METHODS = pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+
+
+@METHODS
+@pytest.mark.parametrize("mine", [0, 1])
+def test_what_is_sent_arrives_also_while_its_sender_waits_for_the_child(method, mine):
+    for before in (False, True):
+        ends, value = tw.Pipe(), os.urandom(999)
+        process = starting(method).Process(target=takes_one, args=(ends[1 - mine], value), daemon=True)
+        if before:
+            ends[mine].send(value)
+        process.start()
+        if not before:
+            ends[mine].send(value)
+        process.join(30)
+        assert process.exitcode == 0
+        ends[mine].close()
