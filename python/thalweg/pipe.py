@@ -129,14 +129,14 @@ class PipeEnd:
                     host.ends.append(self)
                     host.settled = False
                     self._host = host
+            for end in _all_ends():  # the peer's copy here went to another process: its death must show on the socket
+                if end._name == self._name and end._moved:
+                    end._socket.close()
             with host.lock:
                 if self._role == 0:
                     self._hello = host.worker.irecv(bytearray(1), _HELLO)
-                    with contextlib.suppress(BrokenPipeError):  # a lost peer shows at the next poll of the socket
+                    with contextlib.suppress(ConnectionError):  # a lost peer shows at the next poll of the socket
                         self._socket.send_bytes(host.worker.address)
-                for end in _all_ends():  # the peer's copy here went to another process: its death must show on the socket
-                    if end._name == self._name and end._moved:
-                        end._socket.close()
         return self._host
 
     def _peer_here(self) -> PipeEnd | None:
@@ -158,7 +158,7 @@ class PipeEnd:
         if self._role == 1:
             if not self._socket.poll(0):
                 return False
-            endpoint = host.worker.connect(self._socket.recv_bytes(), wait=False)
+            endpoint = host.worker.connect(self._taken(), wait=False)
             endpoint.isend(b"\0", _HELLO)
             self._send_outbox(endpoint)
             return True
@@ -171,8 +171,15 @@ class PipeEnd:
             self._send_outbox(endpoint)
             return True
         if self._socket.poll(0):
-            self._socket.recv_bytes()  # nothing is ever sent this way: raises EOFError
+            self._taken()  # nothing is ever sent this way: raises EOFError
         return False
+
+    def _taken(self) -> bytes:
+        """What the peer has sent through the socket; EOFError also where it ended and had not read what is for it."""
+        try:
+            return self._socket.recv_bytes()
+        except ConnectionResetError as error:
+            raise EOFError("the other end was closed") from error
 
     def _send_outbox(self, endpoint: _core.Endpoint) -> None:
         """Sends what waited for the endpoint; only then others see it and send more."""

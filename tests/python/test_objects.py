@@ -448,3 +448,47 @@ def test_what_is_sent_arrives_also_while_its_sender_waits_for_the_child(method, 
         process.join(30)
         assert process.exitcode == 0
         ends[mine].close()
+
+
+def ends_at_once(pipe):
+    os._exit(0)
+
+
+@pytest.mark.parametrize("mine", [0, 1])
+def test_an_end_whose_peer_ended_before_its_first_use_says_so(mine):
+    kept = []
+    for _ in range(3):
+        ends = tw.Pipe()
+        process = start(ends_at_once, ends[1 - mine])
+        process.join(30)
+        kept.append((ends[mine], ends[1 - mine]))
+    receiver, sender, waiter = (one for one, _ in kept)
+    for _ in range(2):
+        with pytest.raises(EOFError):
+            receiver.recv()
+        with pytest.raises(BrokenPipeError):
+            sender.send(1)
+        assert multiprocessing.connection.wait([waiter], 20) == [waiter] and waiter.poll(0)
+    for one, _ in kept:
+        one.close()
+
+
+def ends_when_told(told, pipe):
+    told.recv()
+    os._exit(0)
+
+
+def test_an_end_whose_peer_ended_without_reading_its_address_says_so():
+    a, b = tw.Pipe()
+    ready, told = spawn.Pipe()
+    process = start(ends_when_told, told, b)
+    assert not a.poll(0)  # sends its address
+    ready.send("end")
+    process.join(30)
+    for _ in range(2):
+        with pytest.raises(EOFError):
+            a.recv()
+        with pytest.raises(BrokenPipeError):
+            a.send(1)
+        assert a.poll(0)
+    a.close()
