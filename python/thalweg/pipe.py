@@ -17,9 +17,9 @@ Like multiprocessing's, an end is used by one thread at a time; its two directio
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import multiprocessing
+import multiprocessing.util
 import os
 import secrets
 import select
@@ -45,6 +45,7 @@ _hosts: weakref.WeakValueDictionary[bytes, _Host] = weakref.WeakValueDictionary(
 _ends: weakref.WeakSet[PipeEnd] = weakref.WeakSet()
 _counting = threading.RLock()  # of _ends, where other threads make ends while one goes through them; also in a signal's handler
 _joining = threading.Lock()
+_closing = 0  # the process that closes its ends when it ends
 
 
 def _all_ends() -> list[PipeEnd]:
@@ -64,6 +65,7 @@ class _Host:
         self.ends: list[PipeEnd] = []
         self.lock = threading.RLock()  # each end steps the other, too
         self.settled = False  # all ends are connected
+        _close_all_at_exit()
 
     def leave(self, end: PipeEnd) -> None:
         with _joining, self.lock:
@@ -102,6 +104,7 @@ class PipeEnd:
         self._pushed: list[_core.Request] = []  # what was in the outbox
         self._pusher: threading.Thread | None = None
         self._untaken: deque[tuple[_core.Request, int]] = deque()  # by an end of this process, with their bytes
+        self._pid = os.getpid()
         self._moved = False
         self._ended = False
         self._epoll: select.epoll | None = None
@@ -140,9 +143,10 @@ class PipeEnd:
         return self._host
 
     def _peer_here(self) -> PipeEnd | None:
-        """The other end, when it is open in this process and was not pickled to another one."""
+        """The other end, when it is open in this process, was not pickled to another one, and is no copy that a fork made."""
         for end in _all_ends():
-            if end._name == self._name and end._role != self._role and not end._moved and not end.closed:
+            here = end._pid == os.getpid() and not end._moved and not end.closed
+            if here and end._name == self._name and end._role != self._role:
                 return end
         return None
 
@@ -367,10 +371,10 @@ class PipeEnd:
         try:
             if self._connected(timeout) is None:
                 return False
-        except EOFError:
+            request = self._post()
+        except (EOFError, PeerLost, ClosedError):
             self._ended = True
             return True
-        request = self._post()
         assert request is not None
         if request.done():
             return True
@@ -392,11 +396,12 @@ class PipeEnd:
             self._epoll = select.epoll()
             self._epoll.register(host.worker.fileno(), select.EPOLLIN)
             self._epoll.register(self._socket.fileno(), select.EPOLLIN)
+        request = None
         try:
             self._connected(0)
-        except EOFError:
+            request = self._post()
+        except (EOFError, PeerLost, ClosedError):
             self._ended = True
-        request = self._post()
         if self._ended or (request is not None and request.done()) or not host.worker.arm():
             host.worker.wake()
         return self._epoll.fileno()
@@ -411,9 +416,9 @@ class PipeEnd:
         if host is not None and host.pid == os.getpid():
             try:
                 if self._outbox:
-                    for end in _all_ends():  # an unused peer in this process takes what is for it
-                        if end._name == self._name and not end._moved and not end.closed:
-                            end._join()
+                    peer = self._peer_here()
+                    if peer is not None:  # unused until now, it takes what is for it
+                        peer._join()
                     self._connected(_LINGER)
                 if self._endpoint is not None and self._endpoint.state == "ok":
                     self._endpoint.send(_END, _DATA + self._role)
@@ -469,7 +474,14 @@ def Pipe(duplex: bool = True) -> tuple[PipeEnd, PipeEnd]:
     )
 
 
-@atexit.register
+def _close_all_at_exit() -> None:
+    """Has this process close its ends when it ends: also a child of multiprocessing's, which does not run what atexit knows."""
+    global _closing
+    if _closing != os.getpid():
+        _closing = os.getpid()
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=0)
+
+
 def _close_all() -> None:
     for end in _all_ends():
         if end._host is not None:

@@ -492,3 +492,24 @@ def test_an_end_whose_peer_ended_without_reading_its_address_says_so():
             a.send(1)
         assert a.poll(0)
     a.close()
+
+
+def sends_and_ends(told, pipe, value):
+    pipe.send(value)
+    told.send("sent")
+
+
+@METHODS
+@pytest.mark.parametrize("mine", [0, 1])
+def test_what_a_child_sent_before_it_ended_is_received(method, mine):
+    ends, value = tw.Pipe(), os.urandom(999)
+    here, told = starting(method).Pipe()
+    process = starting(method).Process(target=sends_and_ends, args=(told, ends[1 - mine], value), daemon=True)
+    process.start()
+    assert here.recv() == "sent"  # nothing more keeps the child
+    assert ends[mine].poll(20) and ends[mine].recv() == value
+    process.join(30)
+    assert process.exitcode == 0 and ends[mine].poll(20)
+    with pytest.raises(EOFError):
+        ends[mine].recv()
+    ends[mine].close()
