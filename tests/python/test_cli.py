@@ -307,6 +307,32 @@ def test_explain_refuses_what_is_no_size():
     assert result.exit_code == 1 and "not a size" in result.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["tune", *one] for one in (["--json"], ["--paths", "tcp"], ["--size", "8"], ["--rounds", "3"])),
+        *(["explain", "send", "8", *one] for one in (["--size", "8"], ["-n", "2"], ["--algorithm", "ring"], ["--repeatable"])),
+        *(["explain", "send", "8", *one] for one in (["--trigger", "queue"], ["--place", "host"])),
+        ["explain", "allreduce", "8", "--measure"],
+        ["explain", "allreduce", "8", "--place", "cuda"],
+        *(["report", "--compare", "a", "b", *one] for one in (["--json", "c"], ["--seconds", "9"], ["--quick"])),
+        *(["report", "--compare", "a", "b", "--from", "c"], ["report", "--from", "a", "--quick"]),
+    ],
+    ids=" ".join,
+)
+def test_options_that_mean_nothing_there_are_refused(arguments, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    costs = tmp_path / "costs"
+    costs.write_text("kept")
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, "THALWEG_COSTS": str(costs)}
+    )
+    assert done.returncode == 2 and not done.stdout
+    assert f" {[one for one in arguments if one[0] == '-'][-1]} ".replace(" -n ", " --count ") in done.stderr
+    assert costs.read_text() == "kept" and os.listdir(tmp_path) == ["costs"]
+
+
 def test_demo_draws_and_tells(fake_perf, tmp_path):
     pytest.importorskip("matplotlib")
     folder = tmp_path / "pictures"

@@ -338,7 +338,6 @@ def test_the_graph_knows_what_is_behind_the_other_socket():
     [
         (["--from", "absent.json"], "No such file"),
         (["--from", str(FOLDER / "make.py")], "is no JSON"),
-        (["--from", str(FOLDER / "hot.json"), "--quick"], "--quick is of a measurement"),
         (["--from", str(FOLDER / "hot.json"), "-o", "/proc/nothing/page.html"], "/proc/nothing"),
         (["-o", str(FOLDER / "hot.json"), "--quick"], "neither a folder nor a name that ends in .html"),
         (["--compare", str(FOLDER / "hot.json")], "two reports are compared"),

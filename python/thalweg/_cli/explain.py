@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from . import native
+from .options import refuse
 from .sizes import parse_size
 
 HELP = """Explains the route of one operation between two processes of this machine: every candidate protocol, its
@@ -63,15 +64,16 @@ def explain(
         typer.Argument(help="Bytes; K, M and G are understood. Of a collective: a rank's longer buffer, of float32."),
     ] = None,
     named_size: Annotated[str | None, typer.Option("--size", help="The same as the argument.")] = None,
-    ranks: Annotated[int, typer.Option("-n", "--count", min=1, max=4096, help="Ranks of a collective.")] = 2,
+    ranks: Annotated[int | None, typer.Option("-n", "--count", min=1, max=4096, help="Ranks of a collective (2).")] = None,
     algorithm: Annotated[str | None, typer.Option(help="Of a collective: the schedule by this one.")] = None,
     repeatable: Annotated[bool, typer.Option(help="Of a collective: where the same input has to give the same bits.")] = False,
     trigger: Annotated[
         Trigger, typer.Option(help="Of a collective: its own call; on a queue, or captured by a graph; in a plan (host, plan).")
     ] = Trigger.call,
     place: Annotated[
-        str, typer.Option(help="Of --trigger: host, cuda:N, emulated:N; without a number the rank's own device.")
-    ] = "host",
+        str | None,
+        typer.Option(help="Of --trigger: host (the default), cuda:N, emulated:N; without a number the rank's own device."),
+    ] = None,
     transport: Annotated[Transport, typer.Option(help="Only this transport; auto: the cheapest reachable.")] = Transport.auto,
     measure: Annotated[
         bool, typer.Option(help="Runs every possible way by force, and the choice, and says what they took.")
@@ -79,14 +81,22 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="One JSON object with the text in it.")] = False,
 ) -> None:
     """Prints tw_endpoint_explain, or tw_group_explain."""
+    if size is not None:
+        refuse("and SIZE are the same: give one", size=named_size)
+    called = trigger is Trigger.call
+    if verb.value in POINT_TO_POINT:
+        among = {"count": ranks, "algorithm": algorithm, "repeatable": repeatable, "trigger": not called, "place": place}
+        refuse(f"is of collectives: {verb.value} is none", **among)
+    else:
+        refuse(f"is of operations between two processes: {verb.value} is a collective", measure=measure)
+    if called:
+        refuse("is of --trigger queue, graph, host or plan: a call's buffers are not asked for", place=place)
     try:
         length = length_of(verb, size, named_size)
         if verb.value not in POINT_TO_POINT:
             options: dict[str, object] = {"algorithm": algorithm, "repeatable": repeatable}
-            explain_collective(verb, length, (ranks, transport, trigger, place), options, json)
+            explain_collective(verb, length, (ranks or 2, transport, trigger, place or "host"), options, json)
             return
-        if trigger is not Trigger.call:
-            raise ValueError(f"--trigger is of collectives: {verb.value} is none")
         used, texts = ask_many(verb.value, [length], None if transport is Transport.auto else transport.value)
         text = texts[length]
         measured = measured_ways(verb.value, used, length) if measure else []
@@ -119,8 +129,6 @@ def explain_collective(
     ranks, transport, trigger, place = among
     if transport is Transport.self:
         raise ValueError("a collective has several processes: --transport shm or tcp")
-    if trigger is Trigger.call and place != "host":
-        raise ValueError("--place is of --trigger queue, graph, host or plan: a call's buffers are not asked for")
     group = Ranks(ranks, None if transport is Transport.auto else transport.value, trigger.value, place)
     text = explain_group(verb.value, length, group, options)
     if json:

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from . import native
+from .options import refuse
 
 if TYPE_CHECKING:
     from .._report import plan
@@ -59,9 +60,11 @@ def report(
     try:
         _need_libraries()
         if compare or others:
+            refuse("is of a measurement: --compare measures nothing", json=json, seconds=seconds, quick=quick)
+            refuse("is of one report: --compare reads A.json and B.json", **{"from": saved})
             _compare(compare, others or [], output, console)
         elif saved:
-            _check_alone("--from", json=json, seconds=seconds, quick=quick or None)
+            refuse("is of a measurement: --from measures nothing", json=json, seconds=seconds, quick=quick)
             _show(saved, output, console)
         else:
             _measure(output, json, seconds or (QUICK_SECONDS if quick else SECONDS), quick, console)
@@ -78,13 +81,6 @@ def _need_libraries() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ValueError(f"{error}. pip install 'thalweg[report]' brings what the page is made with") from None
-
-
-def _check_alone(option: str, **given: object) -> None:
-    """Options that only measuring has."""
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"--{name} is of a measurement: {option} measures nothing")
 
 
 def _target(output: pathlib.Path | None, name: str) -> pathlib.Path:

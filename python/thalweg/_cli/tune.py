@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import perf
+from .options import refuse
 
 HELP = """Measures in a few seconds what a frame and a byte cost on this machine by each way (rings, mapped memory, the kernel's
 copy, TCP), and keeps it in your cache directory. The library chooses routes and thresholds by it from then on. It measures what
@@ -28,15 +29,16 @@ def register(app: typer.Typer) -> None:
 def tune(
     seconds: Annotated[float | None, typer.Option(min=0.001, max=2, help="Time spent on each measurement (0.15).")] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare choices and predictions with what every way takes.")] = False,
-    rounds: Annotated[int, typer.Option(min=1, max=99, help="Of --check: how often all ways take turns.")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, max=99, help="Of --check: how often all ways take turns (3).")] = None,
     paths: Annotated[str, typer.Option(help="Of --check: those alone, as shm,tcp,device-device.")] = "",
     size: Annotated[str, typer.Option(help="Of --check: as thalweg perf takes sizes (1 B to 64 MiB).")] = "",
     json: Annotated[bool, typer.Option("--json", help="Of --check: one JSON object.")] = False,
 ) -> None:
     """Replaces this process by thalweg-perf tune."""
     if not check:
+        refuse("is of --check: add that", rounds=rounds, paths=paths, size=size, json=json)
         perf.become(["tune", "--seconds", f"{seconds or 0.15:g}"])
-    arguments = ["tune", "--check", "--seconds", f"{seconds or 0.1:g}", "--rounds", f"{rounds}"]
+    arguments = ["tune", "--check", "--seconds", f"{seconds or 0.1:g}", "--rounds", f"{rounds or 3}"]
     for name, value in (("--paths", paths), ("--size", size)):
         arguments += [name, value] if value else []
     perf.become([*arguments, "--json"] if json else arguments)
