@@ -122,6 +122,15 @@ def test_the_table_and_the_json(sockets):
         assert snapshot["counters"]["workers"][0]["sum"]["sent"]["messages"] == 100
 
 
+def test_the_table_into_a_pipe_is_whole(sockets):
+    line = [sys.executable, "-m", "thalweg._cli.main", "top", "--once", "--interval", "0.05"]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with peer() as (pid, _):
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0 and "…" not in done.stdout
+    assert "retries/s" in done.stdout and str(pid) in done.stdout
+
+
 def test_sockets_that_are_not_ours_are_left_alone(sockets, tmp_path):
     directory = tmp_path / f"thalweg-{os.geteuid()}"
     directory.mkdir(mode=0o700)

@@ -463,6 +463,23 @@ def test_replays_of_collectives_kernels_of_two_processes_are_in_the_summary(tmp_
         assert 0 < runs["total"] <= line["running"]
 
 
+def test_a_summary_into_a_pipe_is_whole(tmp_path):
+    name = b"n" * 120
+    path = tmp_path / "long"
+    path.write_bytes(
+        process_with(name)
+        + event(1, timeline.BEGINS, 2, (timeline.EVENT_NAME, b"wait"), (timeline.CATEGORY, name))
+        + event(2, timeline.BEGINS, 3, (timeline.EVENT_NAME, name))
+        + b"".join(event(1_234_567_005, timeline.ENDS, track) for track in (3, 2))
+    )
+    line = [sys.executable, "-m", "thalweg._cli.main", "trace", "summary", str(path)]
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0 and "…" not in done.stdout
+    (threads, waits) = (row for row in done.stdout.splitlines() if "1.23 s" in row and row.count("n" * 120) > 1)
+    assert "1.23 s 100%" in threads and waits.rstrip().endswith("  1.23 s")
+
+
 def test_dropped_events_are_told_by_thread(tmp_path):
     def events(count):
         return (timeline.ANNOTATION, packed((timeline.ANNOTATION_NAME, b"events"), (timeline.UNSIGNED, count)))

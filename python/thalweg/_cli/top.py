@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_module
+import os
 import time
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ snapshots for programs, [bold]--metrics[/bold] OpenMetrics text, [bold]--serve P
 OPEN_TO_ALL = "Every user of this machine can read these counters while they are served: process ids, programs' names, peers."
 
 MOST_ROWS = 200
+WIDEST = 1000  # columns
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 Counts = dict[str, int]
 Key = tuple[Any, ...]
@@ -73,9 +75,17 @@ def run_server(port: int, found: Processes) -> None:
         server.serve_forever()
 
 
+def whole_lines() -> Console:
+    """The console; where it is no terminal, as wide as any table, because nothing has to fit there."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDEST
+    return console
+
+
 def show(found: Processes, interval: float, once: bool) -> None:
     """The table, once or until it is interrupted."""
-    console = Console()
+    console = whole_lines()
     before = Look(found.ask())
     time.sleep(interval)
     now = Look(found.ask())
@@ -132,7 +142,7 @@ def table(before: Look, now: Look) -> Table:
     """A section per process, the busiest first; in it a row per endpoint."""
     made = Table(box=box.SIMPLE_HEAD, header_style="dim", title=headline(now), title_justify="left", title_style="bold")
     for name in ("process", "peer", "by", "state"):
-        made.add_column(name, no_wrap=True)
+        made.add_column(name, overflow="fold")
     for name in ("sent/s", "messages/s", "received/s", "messages/s", "accesses/s", "operations/s", "retries/s"):
         made.add_column(name, justify="right", no_wrap=True)
     sections = [section(before, now, snapshot) for snapshot in now.snapshots]

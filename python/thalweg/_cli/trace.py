@@ -18,7 +18,7 @@ from rich.text import Text
 from . import timeline as timelines
 from .live import printable
 from .time_spent import Summary, summarize
-from .top import amount
+from .top import amount, whole_lines
 
 HELP = """Works on timelines that THALWEG_TRACE=file or tw_context_trace has recorded. They open in ui.perfetto.dev."""
 SUMMARY_HELP = """Shows where the time went: threads by category, operations, devices' queues, peers, the longest waits."""
@@ -44,7 +44,7 @@ def summary(files: Files, json: Annotated[bool, typer.Option("--json", help="One
     if json:
         typer.echo(json_module.dumps(found, indent=2))
     else:
-        show(found, Console())
+        show(found, whole_lines())
 
 
 def merge(
@@ -123,7 +123,7 @@ def plain(title: str, *columns: str) -> Table:
     """Numbers to the right, the first column to the left."""
     made = Table(title=named(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="dim")
     for index, column in enumerate(columns):
-        made.add_column(named(column), justify="left" if index == 0 else "right", no_wrap=True)
+        made.add_column(named(column), justify="left" if index == 0 else "right", no_wrap=index > 0, overflow="fold")
     return made
 
 
