@@ -307,6 +307,28 @@ def test_explain_refuses_what_is_no_size():
     assert result.exit_code == 1 and "not a size" in result.output
 
 
+INTERRUPTED = """
+import os, signal, sys
+from thalweg._cli import explain, explain_group, native
+def interrupted(*_):
+    os.killpg(0, signal.SIGINT)  # as the terminal does
+    signal.pause()
+explain.answer = explain_group.explain_in = interrupted
+if __name__ == "__main__":
+    from thalweg._cli.main import app
+    sys.exit(app(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["send", "8"], ["allreduce", "8", "-n", "3"]], ids=" ".join)
+def test_an_interrupted_explain_leaves_quietly(library, arguments, tmp_path):
+    script = tmp_path / "script.py"  # what is spawned reads it again
+    script.write_text(INTERRUPTED)
+    line = [sys.executable, str(script), "explain", *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=100, start_new_session=True)
+    assert done.returncode == 130 and "Traceback" not in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

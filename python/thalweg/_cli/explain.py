@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json as json_module
 import multiprocessing
 import os
+import signal
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Annotated
 
 import typer
@@ -157,7 +161,8 @@ def ask_many(verb: str, sizes: list[int], transport: str | None) -> tuple[str, d
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     other = spawn.Process(target=counterpart, args=(there,), daemon=True)
-    other.start()
+    with deaf():
+        other.start()
     there.close()
     try:
         with native.Context() as context:
@@ -191,6 +196,17 @@ def answer(
     return used, {size: native.explain(endpoint, verb, size) for size in sizes}
 
 
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """Processes that start here do not hear Ctrl-C: this one answers it, and ends them."""
+    resource_tracker.ensure_running()  # it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def counterpart(pipe) -> None:
     """The second process: sends its address, then progresses until the first one closes the pipe."""
     try:
@@ -200,6 +216,7 @@ def counterpart(pipe) -> None:
                 while context.progress():
                     pass
     except native.NativeError as error:
-        pipe.send(str(error))
+        with contextlib.suppress(OSError):  # the first one has ended
+            pipe.send(str(error))
     except (EOFError, OSError):
         pass

@@ -11,7 +11,10 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import typer
+
 from . import native
+from .explain import deaf
 
 ELEMENT = 4  # bytes: float32
 _BY_RANK = {"reduce_scatter", "allgather", "gather", "scatter", "alltoall"}  # the longer buffer has a block for each rank
@@ -39,8 +42,9 @@ def explain_group(collective: str, size: int, ranks: Ranks, options: dict[str, A
     with tempfile.TemporaryDirectory(prefix="thalweg-explain-") as folder:
         store = f"file:{pathlib.Path(folder) / 'store'}"
         others = [spawn.Process(target=other, args=(store, rank, ranks), daemon=True) for rank in range(1, ranks.count)]
-        for process in others:
-            process.start()
+        with deaf():
+            for process in others:
+                process.start()
         try:
             with world_of(store, 0, ranks) as world:
                 text = explain_in(world, ranks, collective, count, options)
@@ -48,6 +52,10 @@ def explain_group(collective: str, size: int, ranks: Ranks, options: dict[str, A
             if isinstance(text, native.NativeError):
                 raise text
             return text
+        except BaseException:  # also Ctrl-C, which they do not hear
+            for process in others:
+                process.kill()
+            raise
         finally:
             for process in others:
                 process.join(5)
@@ -105,8 +113,13 @@ def explain_in(world: Any, ranks: Ranks, collective: str, count: int, options: d
 
 
 def other(store: str, rank: int, ranks: Ranks) -> None:
-    """One of the other processes."""
-    with world_of(store, rank, ranks) as world:
-        with contextlib.suppress(native.NativeError), ready(world, ranks):
-            pass
-        world.barrier()
+    """One of the other processes. Rank 0 says what ends it later, in its own words."""
+    from thalweg import errors
+
+    try:
+        with world_of(store, rank, ranks) as world, contextlib.suppress(errors.ThalwegError):
+            with contextlib.suppress(native.NativeError), ready(world, ranks):
+                pass
+            world.barrier()
+    except native.NativeError as error:
+        typer.secho(f"thalweg explain: rank {rank}: {error}", err=True, fg="red")
