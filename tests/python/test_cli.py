@@ -307,6 +307,26 @@ def test_explain_refuses_what_is_no_size():
     assert result.exit_code == 1 and "not a size" in result.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["info"], ["info", "--json"], ["explain", "send", "8"], ["topo"], ["top", "--once", "--interval", "0.05"]]
+    + [["top", "--json"], ["top", "--metrics"]],
+    ids=" ".join,
+)
+def test_output_that_cannot_be_written_is_one_line(library, arguments):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    (said,) = done.stderr.splitlines()
+    assert done.returncode == 1 and said.startswith("thalweg") and said.endswith(": [Errno 28] No space left on device")
+
+
+@pytest.mark.parametrize("arguments", [["perf", "--help"], ["tune", "--help"], ["info"]], ids=" ".join)
+def test_output_may_be_closed(library, arguments):
+    line = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *arguments]
+    done = subprocess.run(line, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
 INTERRUPTED = """
 import os, signal, sys
 from thalweg._cli import explain, explain_group, native

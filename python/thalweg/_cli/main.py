@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+
 import typer
 
 from . import demo, explain, info, launcher, perf, report, run, top, topo, trace, tune, ucx
@@ -32,5 +36,22 @@ report.register(app)
 ucx.register(app)
 
 
+def main() -> None:
+    """The application. Where its output cannot be written it says so in one line."""
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout:  # None where it is closed
+                sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # of a reader who left (| head) there is nothing to say
+            with contextlib.suppress(OSError):
+                typer.secho(f"thalweg: {error}", err=True, fg="red")
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)  # for what Python still has to write
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    app()
+    main()

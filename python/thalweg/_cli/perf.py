@@ -49,7 +49,8 @@ def become(arguments: list[str]) -> None:
     except native.NativeError as error:
         typer.secho(f"thalweg perf: {error}", err=True, fg="red")
         raise typer.Exit(1) from None
-    sys.stdout.flush()
+    if sys.stdout:  # None where it is closed
+        sys.stdout.flush()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a new program would, too
         signal.signal(number, signal.SIG_DFL)
     os.execve(program, [program, *arguments], environment())
