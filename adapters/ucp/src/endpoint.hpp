@@ -94,7 +94,7 @@ void end_endpoints(ucp_worker& worker);
 
 /// Blocks, progressing, until the request has ended, and frees it: for the older blocking functions.
 ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request);
-/// Flushes of an endpoint, of all of a worker's: with ucp_ep_flush_nbx's rules. They begin in the next progress.
+/// Flushes of an endpoint, of all of a worker's: with ucp_ep_flush_nbx's rules. NULL: all was there at once.
 ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted);
 ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted);
 /// Has one not begun, or become complete?

@@ -17,7 +17,6 @@ struct Flush {
     uint64_t cut;  // of its ledger
   };
   Request* request;
-  bool begun = false;
   ucs_status_t status = UCS_OK;
   std::vector<Gets> gets{};  // under way when it was asked for
 };
@@ -44,19 +43,16 @@ ucs_status_t owed_by(ucp_worker& worker, const ucp_ep* handle) {
   return first;
 }
 
-/// Thalweg's part. From progress: it progresses, and so calls handlers.
-void begin(ucp_worker& worker, Flush& flush) {
-  flush.begun = true;
-  Request& request = *flush.request;
-  ucp_ep* const handle = request.endpoint;                   // counted, so it stays
-  if (handle != nullptr && handle->peer == nullptr) return;  // closed by force
+/// Thalweg's part, within any call: it progresses, so what would call the user waits for the next progress. TW_OK: all that was written is
+/// there, as after puts into mapped memory. TW_IN_PROGRESS: *operation tells.
+tw_status begin(ucp_worker& worker, ucp_ep* handle, tw_request* operation) {
+  const HoldBack held(worker);
   each_peer(worker, handle, [](Peer& peer) { peer.unflushed = false; });
-  const tw_status status = handle != nullptr ? tw_endpoint_flush(handle->endpoint, &request.operation)
-                                             : tw_worker_flush(worker.worker, &request.operation);
-  if (status < 0) flush.status = refused(status, "a flush");
-  if (status == TW_OK) return;
+  const tw_status status =
+      handle != nullptr ? tw_endpoint_flush(handle->endpoint, operation) : tw_worker_flush(worker.worker, operation);
   // Until it ends, or where it did not begin, closes and flushes wait for what is written.
-  each_peer(worker, handle, [](Peer& peer) { peer.unflushed = true; });
+  if (status != TW_OK) each_peer(worker, handle, [](Peer& peer) { peer.unflushed = true; });
+  return status;
 }
 
 bool settled(const ucp_worker& worker, const Flush::Gets& gets) {
@@ -74,7 +70,6 @@ void take_end_of(const ucp_ep& handle, Flush& flush) {
 
 /// True: it has ended, with its status.
 bool step(ucp_worker& worker, Flush& flush) {
-  if (!flush.begun) begin(worker, flush);
   Request& request = *flush.request;
   if (request.operation != TW_REQUEST_NONE) {
     const tw_status status = tw_request_test(request.operation);
@@ -99,15 +94,19 @@ ucs_status_ptr_t flushed(ucp_worker& worker, ucp_ep* handle, const Wanted& wante
     flushes = flushes || (peer.unflushed && !peer.lost);
     if (!peer.gets.empty()) gets.push_back({&peer, peer.id, peer.gets.cut()});
   });
-  if (!flushes && gets.empty() && !wanted.no_immediate) return pointer_of(owed_by(worker, handle));
+  tw_request operation = TW_REQUEST_NONE;
+  const tw_status status = flushes ? begin(worker, handle, &operation) : TW_OK;
+  if (status < 0) return pointer_of(refused(status, "a flush"));
+  if (status == TW_OK && gets.empty() && !wanted.no_immediate) return pointer_of(owed_by(worker, handle));
   Request* const request = take(worker, wanted, kFlush);
   auto* const flush = request != nullptr ? new (std::nothrow) Flush{request} : nullptr;
   if (flush == nullptr) {
     if (request != nullptr) give_back(*request);
+    if (operation != TW_REQUEST_NONE) (void)tw_request_release(operation);
     return pointer_of(UCS_ERR_NO_MEMORY);
   }
   flush->gets = std::move(gets);
-  flush->begun = !flushes;
+  request->operation = operation;
   if (handle != nullptr) {
     request->endpoint = handle;
     ++handle->pending;
@@ -124,7 +123,6 @@ ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted) { return flushe
 
 bool may_step_flushes(const ucp_worker& worker) {
   return std::any_of(worker.flushes.begin(), worker.flushes.end(), [&](const Flush* flush) {
-    if (!flush->begun) return true;
     if (tw_request_test(flush->request->operation) == TW_IN_PROGRESS) return false;
     return std::all_of(flush->gets.begin(), flush->gets.end(), [&](const Flush::Gets& gets) { return settled(worker, gets); });
   });
