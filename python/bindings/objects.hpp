@@ -330,12 +330,18 @@ class Using {
   int& count_;
 };
 
-/// Makes a class usable in `with`: its close method runs at the end.
+/// Makes a class usable in `with`: its close method runs at the end. Where that fails because the block did, the block's error is told.
 template <class T>
 void context_manager(nb::handle type, const char* close = "close") {
   nb::borrow<nb::class_<T>>(type)
       .def("__enter__", [](nb::handle_t<T> self) { return nb::borrow(self); })
-      .def("__exit__", [close](nb::handle_t<T> self, nb::args) { self.attr(close)(); });
+      .def("__exit__", [close](nb::handle_t<T> self, nb::args why) {
+        try {
+          self.attr(close)();
+        } catch (const nb::python_error& error) {
+          if (why.size() == 0 || why[0].is_none() || !error.matches(PyExc_Exception)) throw;
+        }
+      });
 }
 
 void bind_context(nb::module_& m);

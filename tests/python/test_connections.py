@@ -170,6 +170,18 @@ def test_a_busy_context_is_not_closed():
         tw.Worker(context)
 
 
+def test_the_end_of_a_block_does_not_hide_its_error():
+    with pytest.raises(ValueError, match="the block's"), tw.Context() as context:
+        worker = tw.Worker(context)
+        raise ValueError("the block's")
+    with pytest.raises(tw.BusyError), tw.Context() as other:
+        still = tw.Worker(other)
+    worker.close()
+    context.close()
+    still.close()
+    other.close()
+
+
 def rank(address, key, number, count, pipe):
     with tw.Store(address, job_key=key, rank=number, count=count, timeout=20) as store:
         store.put(f"from {number}", bytes([number]) * 5000)
