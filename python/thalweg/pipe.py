@@ -98,6 +98,7 @@ class PipeEnd:
         self._host: _Host | None = None
         self._endpoint: _core.Endpoint | None = None
         self._hello: _core.Request | None = None
+        self._address: bytes | None = None  # the peer's, as its end gave it
         self._header = bytearray(HEADER_BYTES)
         self._posted: _core.Request | None = None
         self._outbox: list[bytes] = []
@@ -160,9 +161,11 @@ class PipeEnd:
 
     def _connect(self, host: _Host) -> bool:
         if self._role == 1:
-            if not self._socket.poll(0):
-                return False
-            endpoint = host.worker.connect(self._taken(), wait=False)
+            if self._address is None:
+                if not self._socket.poll(0):
+                    return False
+                self._address = self._taken()  # kept: a connect that fails here is tried again by the next call
+            endpoint = host.worker.connect(self._address, wait=False)
             endpoint.isend(b"\0", _HELLO)
             self._send_outbox(endpoint)
             return True
@@ -188,8 +191,13 @@ class PipeEnd:
     def _send_outbox(self, endpoint: _core.Endpoint) -> None:
         """Sends what waited for the endpoint; only then others see it and send more."""
         waiting, self._outbox = self._outbox, []
-        self._pushed = [endpoint.isend(frame, _DATA + self._role) for frame in waiting]
-        self._endpoint = endpoint
+        try:
+            for frame in waiting:
+                self._pushed.append(endpoint.isend(frame, _DATA + self._role))
+        except (PeerLost, ClosedError):
+            pass  # it has ended, and may have sent before: what uses the endpoint is told
+        finally:
+            self._endpoint = endpoint
 
     def _push(self, host: _Host) -> None:
         """What a thread does while there is an outbox: connects and sends it, whatever the program does meanwhile."""

@@ -350,6 +350,7 @@ void Channel::ended_there(const ControlMessage& message) {
 void Channel::epoch_over_there() {
   if (sender || theirs_.number == 0) return;
   number_over_ = theirs_.number;
+  dropping_ = Deadline(10 * kSecond);
   proxy_.drop_messages(peer, number_over_);
 }
 

@@ -30,7 +30,10 @@ void Channel::say_open() {
 
 unsigned Channel::advance() {
   if (asked_there_ == Asks::another && carried_ > carried_there_) let_stay();  // a plan goes on here where the peer's had ended
-  if (number_over_ != 0) proxy_.drop_messages(peer, number_over_);
+  if (number_over_ != 0) {
+    proxy_.drop_messages(peer, number_over_);
+    if (dropping_.passed()) number_over_ = 0;
+  }
   unsigned events = settle();
   if (!there_ || (state_ != State::opening && state_ != State::mapped)) return events;
   events += sender ? 0 : tell_recv_buffers();

@@ -237,16 +237,16 @@ Status tw_queue::kept(PlanStep&& step, const tw_op_options& options, const Work&
     if (Status s = Proxy::check_peer(*step.endpoint); is_error(s)) return s;
     if (Status s = say_hello(*step.endpoint, &endpoint); is_error(s)) return s;
   }
-  const void* const channel[] = {
-      reinterpret_cast<const void*>(endpoint), reinterpret_cast<const void*>(step.op.tag),
-      reinterpret_cast<const void*>((uint64_t{static_cast<uint8_t>(step.op.verb)} << 32) | (uint64_t{step.op.word} << 16) |
-                                    (uint64_t{step.op.atomic_op} << 8) | options.signal_op)};
-  const void* const parts[] = {reinterpret_cast<const void*>(step.address()),
-                               reinterpret_cast<const void*>(step.op.length),
-                               step.op.remote,
-                               step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
-                               reinterpret_cast<const void*>(step.op.remote_offset),
-                               step.waited != nullptr ? step.waited->word : nullptr};
+  const void* const channel[] = {reinterpret_cast<const void*>(endpoint), reinterpret_cast<const void*>(step.op.tag),
+                                 reinterpret_cast<const void*>(uint64_t{static_cast<uint8_t>(step.op.verb)})};
+  const void* const parts[] = {
+      reinterpret_cast<const void*>((uint64_t{step.op.word} << 16) | (uint64_t{step.op.atomic_op} << 8) | options.signal_op),
+      reinterpret_cast<const void*>(step.address()),
+      reinterpret_cast<const void*>(step.op.length),
+      step.op.remote,
+      step.op.signal != nullptr ? static_cast<const void*>(step.op.signal) : options.signal,
+      reinterpret_cast<const void*>(step.op.remote_offset),
+      step.waited != nullptr ? step.waited->word : nullptr};
   Key key{"step", 4 + sizeof channel};
   key.text.append(reinterpret_cast<const char*>(channel), sizeof channel);
   key.text.append(reinterpret_cast<const char*>(parts), sizeof parts);
@@ -309,6 +309,7 @@ Status tw_queue::ready(tw_plan& plan) {
 uint64_t tw_queue::allocation_at(const void* address) const {
   uint64_t segment = 0, offset = 0;
   if (proxy.context.registry->find_segment(address, 1, &segment, &offset)) return segment;
+  if (address == nullptr || !may_be_on_device(address)) return 0;
   BufferInfo info;
   return find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK ? info.buffer_id : 0;
 }
@@ -369,9 +370,12 @@ bool tw_queue::await_room(const Deadline& deadline) {
   const std::string why = last_error();
   for (;;) {
     std::vector<AllKept::iterator> all;
-    for (auto one = kept_.begin(); one != kept_.end(); ++one) all.push_back(one);
+    for (auto one = kept_.begin(); one != kept_.end(); ++one) {
+      if (!one->second.plan->captured()) all.push_back(one);
+    }
+    const bool none = all.empty();  // no run's end gives room
     if (drop_oldest(std::move(all))) return true;
-    if (kept_.empty() || deadline.passed() || is_error(interrupted())) break;
+    if (none || deadline.passed() || is_error(interrupted())) break;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   set_last_error(why);

@@ -494,6 +494,25 @@ def test_an_end_whose_peer_ended_without_reading_its_address_says_so():
     a.close()
 
 
+def answers_and_ends(pipe):
+    pipe.send("from the child")
+    pipe.close()
+
+
+@METHODS
+def test_an_answer_of_a_child_that_read_nothing_is_received(method):
+    for _ in range(25 if method == "fork" else 2):
+        here, there = tw.Pipe()
+        here.send("unread")
+        process = starting(method).Process(target=answers_and_ends, args=(there,), daemon=True)
+        process.start()
+        time.sleep(0.02)
+        assert here.poll(20) and here.recv() == "from the child"
+        process.join(30)
+        assert process.exitcode == 0
+        here.close()
+
+
 def sends_and_ends(told, pipe, value):
     pipe.send(value)
     told.send("sent")
