@@ -998,7 +998,7 @@ TEST_F(StoreStrangers, AReplacedValueCountsUntilItsLastAnswerIsSent) {
   const auto put = [&] { return tw_store_put(putter.store, "long", values.back().data(), values.back().size()); };
   while ((status = put()) == TW_ERR_LIMIT && !limit.passed())
     std::this_thread::yield();  // until the server has seen them leave
-  EXPECT_EQ(status, TW_OK) << tw_last_error();
+  EXPECT_EQ(status, TW_OK) << last_error();
 }
 
 /// A's requests lie at the server while it waits. Its first put wakes B, which asks before A's last is served.
