@@ -249,7 +249,7 @@ TEST(Format, DamagedTextsAreRefusedOrWhole) {
     ASSERT_EQ(parse_graph(format_graph(graph), "F", &again), TW_OK) << last_error();
     (void)place_ranks(graph, all_of(graph), 3);
   }
-  EXPECT_GT(taken, 50u);
+  EXPECT_GT(taken, 20u);  // of random damage: some 100
 }
 
 TEST(JsonValues, AreReadStrictly) {
