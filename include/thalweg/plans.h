@@ -150,7 +150,8 @@ typedef struct tw_source {
  *  the same bits on the host and on every device, however the plan is triggered; a NaN of 32 or 64 bits is any NaN.
  *  sources[source_count] (1 to 1024) is not used after the call; `to` may be one of them, and overlaps none otherwise
  *  (TW_ERR_INVALID). All is contiguous, aligned to its elements (TW_ERR_MISALIGNED), and memory that the plan's executor reaches
- *  itself: else tw_plan_prepare returns TW_ERR_UNREACHABLE or TW_ERR_UNSUPPORTED, with the source. Peers are not notified of the reads: order them by signals or messages. */
+ *  itself: else tw_plan_prepare returns TW_ERR_UNREACHABLE or TW_ERR_UNSUPPORTED, with the source. Peers are not notified of
+ *  the reads: order them by signals or messages. */
 TW_CHECKED tw_status tw_plan_reduce(tw_plan *plan, void *to, const tw_source *sources, size_t source_count, size_t count,
                                     uint32_t type, uint32_t op, const tw_op_options *options, uint32_t *step);
 

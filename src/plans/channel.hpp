@@ -237,9 +237,8 @@ class Channel {
   bool agreed_ = false;   // nor at the peer: the epoch has ended so, and nobody stores to its words any more
   bool waits_ = true;     // the newest user waits for the peer's plans to go
   uint64_t number_ = 0;
-  uint64_t number_over_ =
-      0;  // receiver: of the peer's last epoch that is over; 0: none, or so long ago that none of its messages comes
-  Deadline dropping_{0};
+  uint64_t number_over_ = 0;  // receiver: of the peer's last epoch that is over; 0: none
+  Deadline dropping_{0};      // until then messages of that epoch may come
   ToldRounds told_rounds_;    // receiver
   bool every_round_ = false;  // receiver: operations of a queue were the end
   TakenRounds rounds_;        // sender

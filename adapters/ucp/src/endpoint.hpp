@@ -97,7 +97,7 @@ ucs_status_t wait_for(ucp_worker& worker, ucs_status_ptr_t request);
 /// Flushes of an endpoint, of all of a worker's: with ucp_ep_flush_nbx's rules. NULL: all was there at once.
 ucs_status_ptr_t flush(ucp_ep& handle, const Wanted& wanted);
 ucs_status_ptr_t flush(ucp_worker& worker, const Wanted& wanted);
-/// Has one not begun, or become complete?
+/// Has one become complete?
 bool may_step_flushes(const ucp_worker& worker);
 unsigned step_flushes(ucp_worker& worker);
 void end_flushes(ucp_worker& worker);

@@ -66,16 +66,7 @@ struct Receiver {
     };
     EXPECT_TRUE(UCS_PTR_IS_PTR(ucp_am_recv_data_nbx(world->b.worker, data, into.data(), into.size(), &param)));
   }
-  void set(unsigned id, uint32_t flags = 0) {
-    ucp_am_handler_param_t param{};
-    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
-                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-    param.id = id;
-    param.cb = handle;
-    param.arg = this;
-    param.flags = flags;
-    EXPECT_EQ(ucp_worker_set_am_recv_handler(world->b.worker, &param), UCS_OK);
-  }
+  void set(unsigned id, uint32_t flags = 0) { EXPECT_EQ(set_am_handler(world->b.worker, id, handle, this, flags), UCS_OK); }
 };
 
 TEST(Am, HeadersAndDataOfEveryLength) {

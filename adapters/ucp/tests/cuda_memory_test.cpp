@@ -325,18 +325,10 @@ TEST_F(CudaQuery, AMappingsTypeIsWhatLiesThere) {
   }
 }
 
-ucs_memory_type_t type_of(ucs_status_ptr_t request) {
-  ucp_request_attr_t attr{};
-  attr.field_mask = UCP_REQUEST_ATTR_FIELD_MEM_TYPE;
-  attr.mem_type = UCS_MEMORY_TYPE_LAST;
-  EXPECT_EQ(ucp_request_query(request, &attr), UCS_OK);
-  return attr.mem_type;
-}
-
 /// The type of one that does not end by itself; it is canceled.
 void is_told(Ends& e, ucs_status_ptr_t request, ucs_memory_type_t type, const char* what) {
   ASSERT_TRUE(UCS_PTR_IS_PTR(request)) << what;
-  EXPECT_EQ(type_of(request), type) << what;
+  EXPECT_EQ(memory_type_of(request), type) << what;
   ucp_request_cancel(e.from.worker, request);
   EXPECT_EQ(ended(e, request), UCS_ERR_CANCELED) << what;
 }

@@ -286,16 +286,7 @@ struct Inbox {
     EXPECT_TRUE(self.announced || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0);
     return UCS_INPROGRESS;
   }
-  void set(Ends& e) {
-    ucp_am_handler_param_t param{};
-    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
-                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-    param.id = kId;
-    param.cb = handle;
-    param.arg = this;
-    param.flags = UCP_AM_FLAG_PERSISTENT_DATA;
-    EXPECT_EQ(ucp_worker_set_am_recv_handler(e.to.worker, &param), UCS_OK);
-  }
+  void set(Ends& e) { EXPECT_EQ(set_am_handler(e.to.worker, kId, handle, this, UCP_AM_FLAG_PERSISTENT_DATA), UCS_OK); }
 };
 
 /// Sends an active message, and waits for its handler. flags: UCP_AM_SEND_FLAG_*.

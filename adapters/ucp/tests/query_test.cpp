@@ -108,14 +108,6 @@ TEST(Query, WorkersAndEndpoints) {
   EXPECT_EQ(library.max_thread_level, UCS_THREAD_MODE_MULTI);
 }
 
-ucs_memory_type_t type_of(ucs_status_ptr_t request) {
-  ucp_request_attr_t attr{};
-  attr.field_mask = UCP_REQUEST_ATTR_FIELD_MEM_TYPE;
-  attr.mem_type = UCS_MEMORY_TYPE_LAST;
-  EXPECT_EQ(ucp_request_query(request, &attr), UCS_OK);
-  return attr.mem_type;
-}
-
 TEST(Query, ARequestsMemoryIsWhatTheUserDeclaredElseWhatIsThere) {
   World w;
   w.connect();
@@ -128,8 +120,8 @@ TEST(Query, ARequestsMemoryIsWhatTheUserDeclaredElseWhatIsThere) {
     ucs_status_ptr_t tagged = ucp_tag_recv_nbx(w.a.worker, in, sizeof in, 1, ~ucp_tag_t{0}, &param);
     ucs_status_ptr_t streamed = ucp_stream_recv_nbx(w.a.ep, in, sizeof in, nullptr, &param);
     ASSERT_TRUE(UCS_PTR_IS_PTR(tagged) && UCS_PTR_IS_PTR(streamed));
-    EXPECT_EQ(type_of(tagged), told);
-    EXPECT_EQ(type_of(streamed), told);
+    EXPECT_EQ(memory_type_of(tagged), told);
+    EXPECT_EQ(memory_type_of(streamed), told);
     ucp_request_cancel(w.a.worker, tagged);
     ucp_request_cancel(w.a.worker, streamed);
     EXPECT_EQ(w.end(tagged), UCS_ERR_CANCELED);

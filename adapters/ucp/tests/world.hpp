@@ -59,6 +59,25 @@ struct Side {
   }
 };
 
+inline ucs_status_t set_am_handler(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t handle, void* arg, uint32_t flags) {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
+                     UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+  param.id = id;
+  param.cb = handle;
+  param.arg = arg;
+  param.flags = flags;
+  return ucp_worker_set_am_recv_handler(worker, &param);
+}
+
+inline ucs_memory_type_t memory_type_of(ucs_status_ptr_t request) {
+  ucp_request_attr_t attr{};
+  attr.field_mask = UCP_REQUEST_ATTR_FIELD_MEM_TYPE;
+  attr.mem_type = UCS_MEMORY_TYPE_LAST;
+  EXPECT_EQ(ucp_request_query(request, &attr), UCS_OK);
+  return attr.mem_type;
+}
+
 /// At a free port of the loopback address, which goes to *address. asked: of each connection request.
 inline ucp_listener_h listen(Side& side, ucp_listener_conn_callback_t asked, void* arg, sockaddr_storage* address) {
   sockaddr_in any{};
