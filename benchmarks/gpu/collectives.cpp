@@ -46,6 +46,13 @@ struct Rank {
 enum Kind { allreduce, allgather, reduce_scatter, alltoall, broadcast, kinds };
 constexpr const char* kNames[] = {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast"};
 
+/// For which areas of 128 blocks have room.
+size_t most_by_lines(size_t ranks, Kind kind) {
+  constexpr size_t kRoom = size_t{128} * 256 * 120;
+  if (kind == allreduce) return ranks * (kRoom / 2);
+  return kind != broadcast ? ranks * kRoom : ranks > 2 ? (ranks - 1) * (kRoom / 2) : kRoom;
+}
+
 tw_status call(const Rank& r, Kind kind, size_t bytes, const char* algorithm) {
   tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
   options.algorithm = std::strcmp(algorithm, "chosen") == 0 ? nullptr : algorithm;
@@ -158,7 +165,8 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
       for (const std::string& algorithm : algorithms) {
         if (algorithm == "two_phases" && (kind != broadcast || r.size < 3)) continue;
         if (algorithm == "ll" && bytes / (kind == allreduce || kind == broadcast ? 1 : r.size) > (size_t{1} << 20)) continue;
-        if (most < kMost && algorithm == "ll" && bytes > (16u << 10)) continue;
+        if (algorithm == "ll128" && bytes > most_by_lines(r.size, static_cast<Kind>(kind))) continue;
+        if (most < kMost && algorithm[0] == 'l' && bytes > (16u << 10)) continue;
         if (!verified(r, static_cast<Kind>(kind), bytes, algorithm.c_str())) return 1;
         const double us = timed(r, static_cast<Kind>(kind), bytes, algorithm.c_str());
         if (r.rank == 0)

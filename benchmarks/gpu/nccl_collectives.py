@@ -155,7 +155,7 @@ def table(folder):
     ours = {}
     for one in lines_of(folder / "collectives.jsonl"):
         ours.setdefault((one["collective"], one["bytes"]), {})[one["algorithm"]] = one["us"]
-    names = ("NCCL us", "chosen us", "ratio", "ll us", "simple us", "phases us", "windows us")
+    names = ("NCCL us", "chosen us", "ratio", "ll us", "ll128 us", "simple us", "phases us", "windows us")
     print(f"{'':14} {'bytes':>10}", *(f"{name:>{6 if name == 'ratio' else 10}}" for name in names))
     for (kind, nbytes), by in ours.items():
         peer = nccl.get((kind, nbytes))
@@ -163,7 +163,7 @@ def table(folder):
         cells = [f"{one:10.2f}" if one is not None else " " * 10 for one in (peer, by.get("chosen"))]
         rest = [
             f"{one:10.2f}" if one is not None else " " * 10
-            for one in (by.get(name) for name in ("ll", "simple", "two_phases", "symmetric"))
+            for one in (by.get(name) for name in ("ll", "ll128", "simple", "two_phases", "symmetric"))
         ]
         print(f"{kind:14} {nbytes:10} {' '.join(cells)} {ratio} {' '.join(rest)}")
 

@@ -182,7 +182,7 @@ programs() {
 
 collectives() {
   local failed=0 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
-  timeout 120 ./thalweg-gpu-collectives $((gpus > 1 ? gpus : 2)) "$device" chosen,ll,simple,two_phases,symmetric >"$out/collectives.jsonl" || failed=1
+  timeout 120 ./thalweg-gpu-collectives $((gpus > 1 ? gpus : 2)) "$device" chosen,ll,ll128,simple,two_phases,symmetric >"$out/collectives.jsonl" || failed=1
   [ "$device" != cuda ] || timeout 100 python3 nccl_collectives.py "$gpus" >"$out/nccl-collectives.jsonl" 2>"$out/nccl-collectives.log" || failed=1
   python3 nccl_collectives.py --table "$out" | tee "$out/collectives.log"
   return $failed

@@ -147,7 +147,7 @@ TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const
  * tw_plan_reduce_to_root is tw_reduce: tw_plan_reduce is the reduction of one process (plans.h).
  *
  * By one kernel on each device, as on a queue (below), where all ranks name the algorithm "kernel" (one of them, chosen; steps where
- * the ranks' plans are not at devices that reach each other), "ll", "simple", "two_phases" or "symmetric" (TW_ERR_UNSUPPORTED
+ * the ranks' plans are not at devices that reach each other), "ll", "ll128", "simple", "two_phases" or "symmetric" (TW_ERR_UNSUPPORTED
  * there). The first such call of a group progresses its worker until all ranks have called it. These run in the order in which they
  * were added, and with the group's collectives on queues in that of the triggers and calls, which is the same on all ranks. In such
  * a plan collectives keep the order in which they were added, and sends, receives and waits for signals come before or after each of
@@ -213,8 +213,8 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  * such a call, and nothing was enqueued). Options: as in plans, without after_steps.
  *
  * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective is one kernel on
- * each device: algorithm "ll" (low latency; of equal blocks), "simple" or, of broadcasts, "two_phases", chosen by what the group
- * measures then; or "symmetric", where the buffers lie in windows that tw_window_register_on was called for.
+ * each device: algorithm "ll" (low latency; of equal blocks), "ll128" (the same in lines of 128 bytes; of 8 ranks at most, whose devices
+ * NVLink joins; not of averages, scaled sums, FLOAT8 and BOOL), "simple" or, of broadcasts, "two_phases", chosen by what the group measures then; or "symmetric", where the buffers lie in windows that tw_window_register_on was called for.
  * From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
  * reachable one's, pinned, or the library's (TW_ERR_UNSUPPORTED; any memory by an algorithm of several steps, named on all ranks).
  * They take 32 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups

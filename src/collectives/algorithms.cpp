@@ -48,6 +48,14 @@ const char* short_kernels(const Collective& c) {
   if (c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root) return "needs blocks of the same length";
   return c.bytes() > c.kernel_room ? "for shorter blocks" : nullptr;
 }
+const char* lines(const Collective& c) {
+  const char* why_not = kernels(c);
+  if (why_not != nullptr) return why_not;
+  if (c.line_room == 0) return "for ranks, at most eight, whose devices NVLink joins";
+  if (c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root) return "needs blocks of the same length";
+  if (c.rare) return "not of this type, or with this operation";
+  return (is_sliced(c) ? 2 * slice_of(c) : c.bytes()) > c.line_room ? "for shorter blocks" : nullptr;
+}
 const char* kernels_of_three(const Collective& c) {
   const char* why_not = kernels(c);
   return why_not == nullptr && c.size < 3 ? "needs more than two ranks" : why_not;
@@ -59,6 +67,11 @@ const char* kernels_any_order(const Collective& c) {
 const char* short_kernels_any_order(const Collective& c) {
   const char* why_not = kernels_any_order(c);
   return why_not != nullptr ? why_not : short_kernels(c);
+}
+
+const char* lines_any_order(const Collective& c) {
+  const char* why_not = kernels_any_order(c);
+  return why_not != nullptr ? why_not : lines(c);
 }
 
 const char* windows(const Collective& c) {
@@ -93,6 +106,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"scatter_allgather", Kind::broadcast, few_ranks, scatter_allgather_broadcast},
     {"direct", Kind::broadcast, shared, nullptr},
     {"ll", Kind::broadcast, short_kernels, nullptr, Kernels::ll},
+    {"ll128", Kind::broadcast, lines, nullptr, Kernels::lines},
     {"simple", Kind::broadcast, kernels, nullptr, Kernels::simple},
     {"two_phases", Kind::broadcast, kernels_of_three, nullptr, Kernels::two_phases},
     {"symmetric", Kind::broadcast, windows, nullptr, Kernels::symmetric},
@@ -102,6 +116,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"ring_gather", Kind::reduce, any_order, ring_gather_reduce},
     {"direct", Kind::reduce, shared_any_order, nullptr},
     {"ll", Kind::reduce, short_kernels_any_order, nullptr, Kernels::ll},
+    {"ll128", Kind::reduce, lines_any_order, nullptr, Kernels::lines},
     {"simple", Kind::reduce, kernels_any_order, nullptr, Kernels::simple},
     {"symmetric", Kind::reduce, windows_any_order, nullptr, Kernels::symmetric},
     {"one_shot", Kind::allreduce, always, one_shot_allreduce},
@@ -114,6 +129,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"hierarchical_halving", Kind::allreduce, hosts, hierarchical_halving_allreduce},
     {"direct", Kind::allreduce, shared_any_order, nullptr},
     {"ll", Kind::allreduce, short_kernels_any_order, nullptr, Kernels::ll},
+    {"ll128", Kind::allreduce, lines_any_order, nullptr, Kernels::lines},
     {"simple", Kind::allreduce, kernels_any_order, nullptr, Kernels::two_phases},
     {"symmetric", Kind::allreduce, windows_any_order, nullptr, Kernels::symmetric},
     {"linear", Kind::reduce_scatter, always, direct_reduce_scatter_all},
@@ -122,6 +138,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"ring", Kind::reduce_scatter, any_order, ring_reduce_scatter_all},
     {"direct", Kind::reduce_scatter, shared_any_order, nullptr},
     {"ll", Kind::reduce_scatter, short_kernels_any_order, nullptr, Kernels::ll},
+    {"ll128", Kind::reduce_scatter, lines_any_order, nullptr, Kernels::lines},
     {"simple", Kind::reduce_scatter, kernels_any_order, nullptr, Kernels::simple},
     {"symmetric", Kind::reduce_scatter, windows_any_order, nullptr, Kernels::symmetric},
     {"bruck", Kind::allgather, always, bruck_allgather},
@@ -130,17 +147,20 @@ constexpr Algorithm kAlgorithms[] = {
     {"ring", Kind::allgather, always, ring_allgather_all},
     {"direct", Kind::allgather, shared, nullptr},
     {"ll", Kind::allgather, short_kernels, nullptr, Kernels::ll},
+    {"ll128", Kind::allgather, lines, nullptr, Kernels::lines},
     {"simple", Kind::allgather, kernels, nullptr, Kernels::simple},
     {"symmetric", Kind::allgather, windows, nullptr, Kernels::symmetric},
     {"linear", Kind::gather, always, linear_gather},
     {"binomial", Kind::gather, counts_everywhere, binomial_gather},
     {"direct", Kind::gather, shared, nullptr},
     {"ll", Kind::gather, short_kernels, nullptr, Kernels::ll},
+    {"ll128", Kind::gather, lines, nullptr, Kernels::lines},
     {"simple", Kind::gather, kernels, nullptr, Kernels::simple},
     {"linear", Kind::scatter, always, linear_scatter},
     {"binomial", Kind::scatter, counts_everywhere, binomial_scatter},
     {"direct", Kind::scatter, shared, nullptr},
     {"ll", Kind::scatter, short_kernels, nullptr, Kernels::ll},
+    {"ll128", Kind::scatter, lines, nullptr, Kernels::lines},
     {"simple", Kind::scatter, kernels, nullptr, Kernels::simple},
     {"linear", Kind::alltoall, always, linear_alltoall},
     {"pairwise", Kind::alltoall, always, pairwise_alltoall},
@@ -149,17 +169,20 @@ constexpr Algorithm kAlgorithms[] = {
     {"bruck8", Kind::alltoall, equal_blocks<8>, bruck<8>},
     {"direct", Kind::alltoall, shared, nullptr},
     {"ll", Kind::alltoall, short_kernels, nullptr, Kernels::ll},
+    {"ll128", Kind::alltoall, lines, nullptr, Kernels::lines},
     {"simple", Kind::alltoall, kernels, nullptr, Kernels::simple},
     {"symmetric", Kind::alltoall, windows, nullptr, Kernels::symmetric},
     {"recursive_doubling", Kind::scan, always, recursive_doubling_scan},
     {"chain", Kind::scan, always, chain_scan},
     {"direct", Kind::scan, shared_any_order, nullptr},
     {"ll", Kind::scan, short_kernels_any_order, nullptr, Kernels::ll},
+    {"ll128", Kind::scan, lines_any_order, nullptr, Kernels::lines},
     {"simple", Kind::scan, kernels_any_order, nullptr, Kernels::simple},
     {"recursive_doubling", Kind::exclusive_scan, always, recursive_doubling_scan},
     {"chain", Kind::exclusive_scan, always, chain_scan},
     {"direct", Kind::exclusive_scan, shared_any_order, nullptr},
     {"ll", Kind::exclusive_scan, short_kernels_any_order, nullptr, Kernels::ll},
+    {"ll128", Kind::exclusive_scan, lines_any_order, nullptr, Kernels::lines},
     {"simple", Kind::exclusive_scan, kernels_any_order, nullptr, Kernels::simple},
 };
 static_assert(std::ranges::is_sorted(kAlgorithms, {}, &Algorithm::kind));

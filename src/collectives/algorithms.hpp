@@ -7,8 +7,18 @@
 
 namespace thalweg::impl {
 
-/// Which protocol of one kernel on each device (devices/program/exchange.hpp), Simple in one phase or two; none: no kernel.
-enum class Kernels : uint8_t { none, ll, simple, two_phases, symmetric };
+/// Which protocol of one kernel on each device (devices/program/exchange.hpp), Simple in one phase or two; lines: LL128; none: no kernel.
+enum class Kernels : uint8_t { none, ll, lines, simple, two_phases, symmetric };
+
+/// Kernels do it in two phases, where they can: a slice of it to each rank.
+inline bool is_sliced(const Collective& c) {
+  return c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::broadcast && c.size > 2);
+}
+/// Bytes of one, of which elements stay whole. The root of a broadcast has none.
+inline uint64_t slice_of(const Collective& c) {
+  const uint64_t slices = c.kind == CollectiveKind::broadcast ? c.size - 1 : c.size;
+  return ((c.bytes() + slices - 1) / slices + 15) / 16 * 16;
+}
 
 struct Algorithm {
   const char* name;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: which algorithm a collective takes, and why.
+#include <thalweg/device/reduce.hpp>
+
 #include <cstring>
 
 #include "collectives/call.hpp"
@@ -27,10 +29,16 @@ Status find_kind(const char* name, CollectiveKind* out) {
   return fail(TW_ERR_INVALID, "collective \"%s\" is none of %s", name == nullptr ? "" : name, known.c_str());
 }
 
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce || kind == CollectiveKind::reduce_scatter ||
+         kind == CollectiveKind::scan || kind == CollectiveKind::exclusive_scan;
+}
+
 Status describe(const tw_group& group, const char* name, size_t count, uint32_t type, const tw_collective_options& options,
                 Collective* out) {
   if (Status s = find_kind(name, &out->kind); is_error(s)) return s;
   out->element = element_size(type);
+  out->rare = reduces(out->kind) && type >= static_cast<uint32_t>(thalweg::device::ElementType::count_);
   if (out->element == 0) return fail(TW_ERR_INVALID, "type %u is not one of TW_TYPE_*", type);
   if ((options.flags & ~uint32_t{TW_COLLECTIVE_REPEATABLE}) != 0)
     return fail(TW_ERR_INVALID, "the options have unknown flags: initialise them by TW_COLLECTIVE_OPTIONS_INIT");
@@ -83,10 +91,11 @@ Status explain_kernels(Collectives& all, Collective what, const tw_collective_op
     return explain_in_steps(all, what, options, text);
   }
   what.kernel_room = all.device()->room();
+  what.line_room = all.device()->line_room();
   Kernels kernels = Kernels::none;
   if (Status s = all.schedules().choose_kernels(what, options.algorithm, &kernels); is_error(s)) return s;
   if (kernels != Kernels::none) return all.schedules().explain(what, options.algorithm, text);
-  what.kernel_room = 0;
+  what.kernel_room = what.line_room = 0;
   return explain_in_steps(all, what, options, text);
 }
 

@@ -17,11 +17,13 @@ namespace {
 
 constexpr uint64_t kThreads = 512;               // of a block, at most
 constexpr uint64_t kFewThreads = 128;            // of LL, as long as there are blocks for more
-constexpr uint64_t kMagic = 0x7468616c64657634;  // of this form of the messages
+constexpr uint64_t kMagic = 0x7468616c64657635;  // of this form of the messages
 constexpr uint64_t kSlotsOfBlock = 1u << 20;     // bytes of a block of threads
+constexpr uint64_t kThreadsOfLines = 256;        // of LL128, at most: each has twice as many registers
 constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at least, where there are several
 constexpr uint64_t kManyBytes = 8u << 20;        // for fewer, no more than kUnitBlocks
 constexpr uint64_t kFew = 64u << 10, kMany = 4u << 20, kMore = 16u << 20;  // bytes of what is measured
+constexpr uint64_t kFewInLines = 2048;                                     // fewer than one block of threads has at once
 constexpr uint64_t kManySentOn = 64u << 20;                                // of a broadcast that is stored on
 constexpr uint64_t kCut = 16u << 10;
 
@@ -29,7 +31,7 @@ constexpr uint64_t kCut = 16u << 10;
 struct AreaOffer {
   uint64_t magic = kMagic;
   int32_t status = TW_OK;
-  uint32_t blocks = 0, measures = 0;
+  uint32_t blocks = 0, measures = 0, whole_lines = 0;
   Uuid device{};
   AreaCosts costs;
 };
@@ -61,7 +63,11 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
 
 bool in_windows(AreaLine line) { return line == AreaLine::symmetric || line == AreaLine::loads || line == AreaLine::stores; }
 /// An allreduce in two phases, else every rank sends each a block.
-bool is_sliced(AreaLine line) { return line == AreaLine::two_phases || line == AreaLine::symmetric; }
+bool is_sliced(AreaLine line) {
+  return line == AreaLine::two_lines || line == AreaLine::two_phases || line == AreaLine::symmetric;
+}
+bool by_lines(AreaLine line) { return line == AreaLine::lines || line == AreaLine::two_lines; }
+bool by_words(AreaLine line) { return line == AreaLine::ll || by_lines(line); }
 /// Of so many bytes of a block, those that a rank sends or loads.
 double moved(AreaLine line, uint64_t bytes, double ranks) {
   return static_cast<double>(bytes) * (is_sliced(line) ? 2 * (ranks - 1) / ranks : ranks - 1);
@@ -84,6 +90,11 @@ bool share_devices(const std::vector<AreaOffer>& all) {
 
 uint32_t offered_blocks(const Executor& by) {
   return std::clamp(std::bit_floor(by.multiprocessors()), 1u, device::kExchangeBlocks);
+}
+
+bool lines_arrive_whole(const Device& here, const std::vector<AreaOffer>& all) {
+  return all.size() <= device::kFirstAreas &&
+         std::ranges::all_of(all, [&](const AreaOffer& one) { return here.peer(one.device).whole_lines; });
 }
 
 /// A stream's wrapper, and a plan's own queue, may end unnoticed.
@@ -158,8 +169,10 @@ Status DeviceArea::agree(tw_group& group, Executor& by, std::shared_ptr<EnqueueO
   if (Status s = meet(able, " calls on a queue of the host, or is one of more than 64"); is_error(s) || !well) return s;
   auto area = std::make_shared<DeviceArea>(group, by, std::move(order));
   area->shares_device_ = share_devices(all);
+  mine.whole_lines = lines_arrive_whole(*by.device(), all) ? 1 : 0;
   const Status made = area->make(call, blocks_of(all));
   if (Status s = meet(made, "'s device does not reach the memory of all others"); is_error(s) || !well) return s;
+  area->lines_ = std::ranges::all_of(all, [](const AreaOffer& one) { return one.whole_lines == 1; });
   if (std::ranges::all_of(all, [](const AreaOffer& one) { return one.measures == 1; })) {
     const Status measured = area->measure(*call, &mine.costs);
     if (Status s = meet(measured, " could not measure how long kernels take"); is_error(s) || !well) return s;
@@ -201,10 +214,11 @@ Status DeviceArea::allocate() {
 /// A run has no input, but what the area holds.
 Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_plan* plan) {
   auto step = std::make_shared<ExchangeStep>();
-  step->what.low_latency = line == AreaLine::ll ? 1 : 0;
+  step->what.low_latency = by_words(line) ? 1 : 0;
+  step->what.lines = by_lines(line) ? 1 : 0;
   step->what.slice = is_sliced(line) ? ((bytes + size_ - 1) / size_ + 15) / 16 * 16 : 0;
   step->what.unsliced = size_;
-  step->what.reduces = line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
+  step->what.reduces = line == AreaLine::lines || line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
   step->what.type = TW_TYPE_FLOAT32;
   step->what.op = TW_REDUCE_SUM;
   step->what.takes = first_ranks(size_);
@@ -278,6 +292,12 @@ uint64_t DeviceArea::length_of(AreaLine line, size_t length) const {
   const uint64_t of_ll[] = {kFewBytes, uint64_t{std::min(blocks_, device::kUnitBlocks)} * kThreads * device::kUnitBytes,
                             room()};
   const uint64_t others[] = {kFew, kMany, is_sliced(line) ? 0 : kMore};
+  if (by_lines(line)) {  // of a block, or slice: of few threads, of all at once, and as many as there is room for
+    const uint64_t most = (is_sliced(line) ? line_room() / 2 : line_room()) / 16 * 16;
+    const uint64_t at_once = uint64_t{blocks_} * (kThreadsOfLines / device::kLineWords) * device::kLineData / 16 * 16;
+    const uint64_t of_lines[] = {kFewInLines, at_once, most};
+    return of_lines[length] * (is_sliced(line) ? size_ : 1);
+  }
   const uint64_t bytes = (line == AreaLine::ll ? of_ll : others)[length];
   const bool slots_have_room = 2 * bytes + 256 <= uint64_t{blocks_} * kSlotsOfBlock;
   return !in_windows(line) || slots_have_room ? bytes : 0;
@@ -336,6 +356,8 @@ KernelLine DeviceArea::line_of(AreaLine line) const {
 }
 void DeviceArea::set_costs(CollectiveCosts* costs) const {
   const std::pair<AreaLine, KernelLine CollectiveCosts::*> lines[] = {{AreaLine::ll, &CollectiveCosts::ll},
+                                                                      {AreaLine::lines, &CollectiveCosts::lines},
+                                                                      {AreaLine::two_lines, &CollectiveCosts::two_lines},
                                                                       {AreaLine::two_phases, &CollectiveCosts::two_phases},
                                                                       {AreaLine::one_phase, &CollectiveCosts::one_phase},
                                                                       {AreaLine::symmetric, &CollectiveCosts::symmetric},
@@ -390,6 +412,7 @@ void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
   const uint64_t bytes = what.slice != 0 ? what.slice : what.bytes;
   set_areas(&what);
   out->shares_device = shares_device_;
+  if (what.lines != 0) return fill_lines(bytes, out);
   const uint64_t threads_bytes = what.low_latency != 0 ? device::kUnitBytes : sizeof(device::Word16);
   const uint32_t few = std::min(blocks_, device::kUnitBlocks);
   const bool one_each = bytes <= uint64_t{few} * kThreads * device::kUnitBytes;
@@ -406,6 +429,20 @@ void DeviceArea::fill(bool rooted, ExchangeStep* out) const {
       what.low_latency != 0 && what.any == 0 && size_ <= device::kFirstAreas && what.share <= what.threads * device::kUnitBytes;
   what.units = device::AreaLayout{blocks_, size_, piece_}.units(0, 0, 0);
   what.cut = kCut;
+}
+
+/// Eight threads for each line. Blocks have few threads, as long as there are blocks for more.
+void DeviceArea::fill_lines(uint64_t bytes, ExchangeStep* out) const {
+  device::Exchange& what = out->what;
+  const auto rounded_up = [](uint64_t a, uint64_t b) { return (a + b - 1) / b; };
+  const uint64_t lines = std::max<uint64_t>(rounded_up(bytes, device::kLineData), 1);
+  out->blocks = static_cast<uint32_t>(
+      std::clamp<uint64_t>(std::bit_ceil(rounded_up(lines, kFewThreads / device::kLineWords)), 1, blocks_));
+  const uint64_t lines_of_block = rounded_up(lines, out->blocks);
+  what.share = lines_of_block * device::kLineData;
+  what.threads =
+      static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(lines_of_block * device::kLineWords), 32, kThreadsOfLines));
+  what.lines = device::AreaLayout{blocks_, size_, piece_}.lines(0, 0, 0);
 }
 
 Status DeviceArea::order(Queue& queue, const tw_queue* of) {

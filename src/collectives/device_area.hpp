@@ -5,6 +5,8 @@
 //
 // Life: the group's; plans that queues keep hold it, too, and fail once the group has ended.
 #pragma once
+#include <thalweg/device/ll128.hpp>
+
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -27,6 +29,8 @@ struct ExchangeEnd;
 /// What of kernels is measured: LL, Simple, and in windows.
 enum class AreaLine : uint8_t {
   ll,          // an allreduce
+  lines,       // LL128: an allgather
+  two_lines,   // LL128: an allreduce
   two_phases,  // an allreduce
   one_phase,   // an allgather
   symmetric,   // an allreduce
@@ -88,6 +92,8 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   uint64_t room() const {
     return uint64_t{std::min(blocks_, device::kUnitBlocks)} * device::kUnitsOfBlock * device::kUnitBytes;
   }
+  /// The same of LL128 in one phase; 0: not all lines arrive whole.
+  uint64_t line_room() const { return lines_ ? uint64_t{blocks_} * 2 * device::kLinesOfPhase * device::kLineData : 0; }
   /// Into the costs by which all ranks choose.
   void set_costs(CollectiveCosts* costs) const;
   /// What all ranks' kernels agree on: areas, and how many blocks of threads.
@@ -99,6 +105,7 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
 
  private:
   void set_areas(device::Exchange* what) const;
+  void fill_lines(uint64_t bytes, ExchangeStep* out) const;
   Status make(const std::shared_ptr<ExchangeCall>& call, uint32_t blocks);
   Status allocate();
   /// How long runs take here. All ranks take part in all of it, whatever fails on one of them.
@@ -115,6 +122,7 @@ class DeviceArea final : public ExchangeArea, public std::enable_shared_from_thi
   const uint32_t rank_, size_;
   Executor& executor_;
   uint32_t blocks_ = 1;         // for which there is room
+  bool lines_ = false;          // LL128: all devices' lines arrive whole at all others
   bool shares_device_ = false;  // kernels of several ranks run there, and wait for each other
   uint64_t piece_ = 0;
   tw_memory* memory_ = nullptr;

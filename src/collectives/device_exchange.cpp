@@ -124,10 +124,8 @@ void use_windows(const InWindows& in, const DeviceArea& area, uint32_t element, 
 
 /// In two phases: the root of a broadcast has no slice.
 void cut_slices(const Collective& c, device::Exchange* x) {
-  const bool all = c.kind != CollectiveKind::broadcast;
-  const uint64_t slices = all ? c.size : c.size - 1;
-  x->slice = ((x->bytes + slices - 1) / slices + 15) / 16 * 16;
-  x->unsliced = all ? c.size : c.root;
+  x->slice = slice_of(c);
+  x->unsliced = c.kind == CollectiveKind::broadcast ? c.root : c.size;
 }
 
 // ------------------------------------------------------------------------------------------------ blocks of several lengths
@@ -206,9 +204,10 @@ void fill_equal(const Collective& c, const Call& call, Kernels kernels, const Op
   device::Exchange& x = out->what;
   name_peers(c, &x);
   lay_out(c, &x);
-  x.low_latency = kernels == Kernels::ll ? 1 : 0;
-  const bool sliced = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::broadcast && c.size > 2);
-  if (kernels == Kernels::two_phases || (kernels == Kernels::symmetric && sliced)) cut_slices(c, &x);
+  x.low_latency = kernels == Kernels::ll || kernels == Kernels::lines ? 1 : 0;
+  x.lines = kernels == Kernels::lines ? 1 : 0;
+  const bool may_cut = kernels == Kernels::lines || kernels == Kernels::symmetric;
+  if (kernels == Kernels::two_phases || (may_cut && is_sliced(c))) cut_slices(c, &x);
   x.reduces = call.reduces ? 1 : 0;
   x.type = call.type;
   x.op = step_op(call.op);
@@ -267,14 +266,16 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   const uint64_t own = call.what.count;  // where one rank has all counts
   if (Status s = prepare_task(all, call, options, &task); is_error(s)) return s;
   call.what.kernel_room = area.room();
+  call.what.line_room = area.line_room();
+  call.what.rare = is_rare(call, task.operation);
   InWindows in;
   find_windows(all.group().windows, call, task, &in);
   call.what.symmetric = in.any() || (call.what.bytes() == 0 && !has_lengths(call));
   Kernels kernels = Kernels::none;
   const Status chosen = all.schedules().choose_kernels(call.what, options.algorithm, &kernels);
   const Collective what = call.what;
-  call.what.kernel_room = 0;
-  call.what.symmetric = false;
+  call.what.kernel_room = call.what.line_room = 0;
+  call.what.rare = call.what.symmetric = false;
   if (is_error(chosen) || kernels == Kernels::none) return chosen;
   if (what.bytes() == 0)
     kernels = Kernels::ll;  // Simple has no flags where it has no bytes, and ranks would not wait for each other

@@ -101,6 +101,10 @@ double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& co
   if (kernels == Kernels::ll) return costs.ll.of((ranks - 1) * bytes);
   const bool all = c.kind == CollectiveKind::allreduce;
   const double in_two = all ? 2 * (ranks - 1) / ranks * bytes : bytes;
+  if (kernels == Kernels::lines) {
+    if (!is_sliced(c)) return costs.lines.of((ranks - 1) * bytes);
+    return all ? costs.two_lines.of(in_two) : costs.two_lines.ns + in_two * costs.lines.byte_ns;
+  }
   if (kernels == Kernels::two_phases)
     return all ? costs.two_phases.of(in_two) : costs.two_phases.ns + in_two * costs.one_phase.byte_ns;
   if (kernels == Kernels::simple) return costs.one_phase.of((ranks - 1) * bytes);

@@ -34,6 +34,7 @@ struct CollectiveCosts {
   double host_byte_ns = 0;
   // Kernels; until they are measured: of NVLink.
   KernelLine ll{2900, 0.0065, uint64_t{768} << 10, 0.011};
+  KernelLine lines{3200, 0.003}, two_lines{4300, 0.003};   // LL128: in one phase; an allreduce
   KernelLine two_phases{13'000, 0.003};                    // an allreduce
   KernelLine one_phase{11'500, 0.0034};                    // all else
   KernelLine symmetric{9'500, 0.003};                      // in windows: an allreduce

@@ -113,6 +113,8 @@ struct Collective {
   bool direct = false;          // a blocking call of ranks that map each other's memory (direct_area.hpp)
   uint64_t kernel_room =
       0;  // on queues of devices that reach each other (device_area.hpp): bytes that LL takes at once; 0: not so
+  uint64_t line_room = 0;       // there: the same of LL128; half of it in each of two phases; 0: lines do not arrive whole
+  bool rare = false;            // there: of a type or operation that LL128 does not have
   bool symmetric = false;       // there, of buffers that lie in windows of the group on all ranks
   uint32_t ranks_per_host = 0;  // ranks i and j are of one host if i / this == j / this; 0: not so
   uint64_t bytes() const { return count * element; }

@@ -19,9 +19,10 @@ constexpr uint64_t kRootedGuess = 16u << 10;  // bytes of a block where only the
 /// For the choice: the same on all ranks.
 uint64_t shared_count(const Collective& what) { return what.counts_at_root ? kRootedGuess / what.element : what.count; }
 
-uint8_t bits_of(const Collective& what) {
-  return static_cast<uint8_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
-                              what.direct << 4 | (what.kernel_room != 0) << 5 | what.symmetric << 6 | what.truths << 7);
+uint16_t bits_of(const Collective& what) {
+  return static_cast<uint16_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
+                               what.direct << 4 | (what.kernel_room != 0) << 5 | what.symmetric << 6 | what.truths << 7 |
+                               (what.line_room != 0) << 8 | what.rare << 9);
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ class ScheduleCache {
 
  private:
   using Choice =
-      std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint8_t, uint64_t>;  // count, element, root, bits, chunk
-  using Key = std::tuple<Choice, bool, std::string>;                                // exact count, in place, algorithm
+      std::tuple<CollectiveKind, uint64_t, uint32_t, uint32_t, uint16_t, uint64_t>;  // count, element, root, bits, chunk
+  using Key = std::tuple<Choice, bool, std::string>;                                 // exact count, in place, algorithm
   const Algorithm* choose_for(const Collective& what);
   Status pick(const Collective& what, const char* name, const Algorithm** out);
 

@@ -71,6 +71,7 @@ struct PeerAccess {
   bool access = false;                 // kernels may load and store there, imports from there work; copies work in any case
   bool atomics = false;                // system-scope, 64-bit
   DeviceLink link = DeviceLink::none;  // unknown: a device that this process does not see; only an import tells
+  bool whole_lines = false;            // 128 bytes that eight threads store by one instruction arrive as one
 };
 
 /// What a queue of the library's is for. Queues of one use may share a channel of the hardware, where the work of one waits for that of

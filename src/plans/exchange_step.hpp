@@ -97,6 +97,7 @@ struct ExchangeStep {
   bool counted() const { return counts.send_counts != nullptr; }
   bool by_host() const { return table != nullptr; }  // it knows the counts
   const char* protocol() const {
+    if (what.lines != 0) return what.slice != 0 ? "LL128 in two phases" : "LL128";
     if (what.low_latency != 0) return "LL";
     if (by_host()) return "Simple, blocks of several lengths";
     if (counted()) return "Simple, counts by device";

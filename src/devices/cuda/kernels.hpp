@@ -59,6 +59,13 @@ enum class KernelName : uint8_t {
   exchange_words_2,  // programs that are an exchange; of so many ranks at most
   exchange_words_4,
   exchange_words_8,
+  exchange_lines_2,
+  exchange_lines_4,
+  exchange_lines_8,
+  exchange_lines_two_2,
+  exchange_lines_two_4,
+  exchange_lines_two_8,
+  exchange_lines_any,
   exchange_ll,
   exchange_simple,
   exchange_ll_any,  // of any type, scaled, of parts

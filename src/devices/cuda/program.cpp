@@ -4,6 +4,7 @@
 
 #include "devices/cuda/queue.hpp"
 #include "devices/kernels/arguments.hpp"
+#include "devices/program/exchange_lines.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -11,8 +12,19 @@ namespace {
 using namespace kernels;
 
 constexpr unsigned kEarlyThreads = 512, kEarlyBlocks = 16;  // of a kernel that may begin before the one ahead has ended
-KernelName words_kernel(unsigned ranks) {
-  return ranks <= 2 ? KernelName::exchange_words_2 : ranks <= 4 ? KernelName::exchange_words_4 : KernelName::exchange_words_8;
+/// first: of those for two, four and eight ranks, in this order.
+KernelName of_ranks(KernelName first, unsigned ranks) {
+  return static_cast<KernelName>(static_cast<unsigned>(first) + (ranks <= 2 ? 0 : ranks <= 4 ? 1 : 2));
+}
+KernelName lines_kernel(const device::Exchange& exchange) {
+  switch (device::form_of(exchange)) {
+    case device::LinesForm::one_phase:
+      return of_ranks(KernelName::exchange_lines_2, exchange.size);
+    case device::LinesForm::two_phases:
+      return of_ranks(KernelName::exchange_lines_two_2, exchange.size);
+    default:
+      return KernelName::exchange_lines_any;
+  }
 }
 bool starts_small(const ProgramShape& shape) { return shape.blocks * shape.threads <= kEarlyBlocks * kEarlyThreads; }
 
@@ -91,7 +103,8 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
   const bool early = starts_small(program.shape) && !program.shares_device;
   if (program.exchange->symmetric != 0) return launch_program(KernelName::exchange_symmetric, program.shape, early, arguments);
   if (program.exchange->one_word != 0)
-    return launch_program(words_kernel(program.exchange->size), program.shape, early, arguments);
+    return launch_program(of_ranks(KernelName::exchange_words_2, program.exchange->size), program.shape, early, arguments);
+  if (program.exchange->lines != 0) return launch_program(lines_kernel(*program.exchange), program.shape, early, arguments);
   const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
   const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
   const KernelName simple = any ? KernelName::exchange_simple_any : KernelName::exchange_simple;

@@ -12,6 +12,9 @@ namespace thalweg::impl::cuda {
 
 namespace {
 
+// Compute capabilities whose lines arrive whole over NVLink: those on which NCCL relies on it; docs/kernels.md names what was measured.
+constexpr int kLinesFrom = 7, kLinesTo = 10;
+
 /// For measurements: as where no GPU reaches another one's memory.
 bool without_peers() {
   const char* const value = std::getenv("THALWEG_CUDA_PEERS");
@@ -21,7 +24,9 @@ bool without_peers() {
 }  // namespace
 
 PeerAccess CudaDevice::peer(const Uuid& other) const {
-  if (other == uuid_) return {true, true, DeviceLink::same};
+  const int major = attribute(kComputeMajor);
+  const bool lines = major >= kLinesFrom && major <= kLinesTo;
+  if (other == uuid_) return {true, true, DeviceLink::same, lines};
   if (without_peers()) return {};
   const CudaDevice* const there = backend_.device(other);
   if (there == nullptr) return {false, false, DeviceLink::unknown};
@@ -29,7 +34,7 @@ PeerAccess CudaDevice::peer(const Uuid& other) const {
   if (forked() || driver().DeviceCanAccessPeer(&can, ordinal_, there->ordinal_) != result::success || can == 0) return {};
   if (driver().DeviceGetP2PAttribute(&atomics, kNativeAtomics, ordinal_, there->ordinal_) != result::success) atomics = 0;
   // The driver does not name the link; only NVLink has native atomics.
-  const PeerAccess given{true, atomics != 0, atomics != 0 ? DeviceLink::nvlink : DeviceLink::pcie};
+  const PeerAccess given{true, atomics != 0, atomics != 0 ? DeviceLink::nvlink : DeviceLink::pcie, lines && atomics != 0};
   return limited_by_topology(given, id_of(*this), id_of(*there));
 }
 

@@ -137,12 +137,12 @@ Status EmulatedDevice::import_memory(std::span<ExportedMemory> pieces, uint64_t*
 }
 
 PeerAccess EmulatedDevice::peer(const Uuid& other) const {
-  if (other == uuid_) return {true, true, DeviceLink::same};
+  if (other == uuid_) return {true, true, DeviceLink::same, true};
   const bool emulated = other[0] == 'e' && other[1] < 64 && std::equal(other.begin() + 2, other.begin() + 8, uuid_.begin() + 2);
   if (!emulated) return {};
   const bool access = (engine_->options.peers >> other[1] & 1) != 0;
   if (!access) return {};
-  const PeerAccess given{true, (engine_->options.peer_atomics >> other[1] & 1) != 0, DeviceLink::pcie};
+  const PeerAccess given{true, (engine_->options.peer_atomics >> other[1] & 1) != 0, DeviceLink::pcie, true};
   return played_by_topology(given, {index_, uuid_}, {other[1], other});
 }
 

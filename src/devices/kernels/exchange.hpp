@@ -2,6 +2,7 @@
 // One run of an exchange in one kernel, for each of its protocols. Blocks of a power of two of whole warps, as many as on all ranks.
 #pragma once
 #include "devices/kernels/arguments.hpp"
+#include "devices/program/exchange_lines.hpp"
 #include "devices/program/exchange_run.hpp"
 #include "devices/program/exchange_words.hpp"
 
@@ -64,6 +65,23 @@ THALWEG_DEVICE void run_words(const ExchangeArguments& arguments) {
     while (well && !run.there()) well = !run.timed_out();
     if (well) run.finish();
   }
+  run.end(!device::machine::all_of_block(well));
+}
+
+template <device::u32 kRanks, device::LinesForm kForm>
+THALWEG_DEVICE void run_lines(const ExchangeArguments& arguments) {
+  device::machine::start_next();
+  device::LinesRun<device::DirectMachine, ThreadsOfWords, kRanks, kForm> run({}, {}, arguments.exchange, arguments.program,
+                                                                             arguments.blocks, device::machine::block_x());
+  device::machine::await_previous();
+  bool well = true, first = true, more = true;
+  while (more && well) {
+    run.load();
+    if (first) well = run.begin();
+    first = false;
+    if (well) more = run.push();
+  }
+  while (well && !run.take()) well = !run.timed_out();
   run.end(!device::machine::all_of_block(well));
 }
 

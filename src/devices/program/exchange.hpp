@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A collective as one step of a program: one kernel on each rank's device, which stores straight into areas that all of them reach.
-// What every rank sends to every other one is a block of the same length. Two protocols, as NCCL's of the same names:
+// What every rank sends to every other one is a block of the same length. Three protocols, as NCCL's of the same names:
 //
 //   LL      Words of 8 bytes, each in one store of 16 with the number of the run: no fence, no flag, one hop. Every block of threads
 //           has its own room for every sender, twice, and sends each rank at least one word, so that a run ends when all have begun it:
@@ -12,6 +12,8 @@
 //           Allreduce: it reduces its slice. Broadcast: it stores its slice on; the root has none, as slices for all would make it
 //           send its own to each: of N ranks and B bytes it sends B, and the others (N - 2) / (N - 1) B, where one phase lets it
 //           send (N - 1) B, and N slices 2 (N - 1) / N B. All others receive B anyhow. Two ranks: the same as one phase.
+//
+//   LL128   LL in lines of 128 bytes with the number once, in one phase or two (exchange_lines.hpp).
 //
 // Symmetric: where all buffers lie in windows of the group, kernels load and store there (exchange_symmetric.hpp).
 //
@@ -29,11 +31,14 @@ constexpr u32 kExchangeBlocks = 128;  // of threads, at most
 constexpr u32 kUnitsOfBlock = 2048;   // LL: words of 8 bytes that a block sends to a rank in one run, at most
 constexpr u32 kUnitBlocks = 64;       // LL: blocks of threads, at most
 constexpr u64 kUnitBytes = 8;         // of data, in 16
+constexpr u32 kLinesOfPhase =
+    128;  // LL128: lines that a block sends to a rank in one of two phases, at most; in one phase, twice that
+constexpr u32 kRoomOfLines = 2 * kLinesOfPhase * 128;  // bytes
 
 /// By value in a launch's parameters.
 struct Exchange {
   u32 rank, size;
-  u32 low_latency;           // LL; 0: Simple, or symmetric
+  u32 low_latency;           // LL, or LL128; 0: Simple, or symmetric
   u32 one_word;              // LL of one word a thread at most, of a few ranks: exchange_words.hpp
   u32 symmetric;             // the buffers lie in windows: exchange_symmetric.hpp
   u32 reduces;               // what is taken is reduced; 0: it goes to its places
@@ -44,7 +49,7 @@ struct Exchange {
   u64 slice;                 // in two phases: bytes of one, a multiple of 16 so that elements stay whole; the last ones may be
                              // shorter, or empty. 0: one phase
   u64 share;                 // bytes of a block, or slice, that each block of threads moves; those of the last ones may be
-                             // shorter, or empty. Whole words of 16, LL's of 8
+                             // shorter, or empty. Whole words of 16, LL's of 8, LL128's of 120
   u64 input_stride, output_stride;  // from the block of one rank to that of the next
   u32 room_blocks;                  // for how many blocks of threads areas have room
   u32 unsliced;                     // two phases: the rank without a slice; size: none
@@ -65,6 +70,7 @@ struct Exchange {
   u32 place_align;   // of those offsets: bytes, a power of two
   u64 cut;           // bytes of a piece of a broadcast in two phases, a multiple of 16
   u64 units;         // one_word: AreaLayout::units(0, 0, 0)
+  u64 lines;         // LL128: AreaLayout::lines(0, 0, 0); 0: not by lines
 };
 constexpr u32 kPlaceBits = 48;
 
@@ -103,9 +109,13 @@ struct AreaLayout {
     const u64 begin = (place_units(blocks, 0, 0) + 127) / 128 * 128;
     return begin + ((u64{block} * 2 + turn) * size + from) * kUnitsOfBlock * 2 * kUnitBytes;
   }
+  /// Of LL128: of each sender a room for two runs in turn. Of few ranks.
+  THALWEG_DEVICE u64 lines(u32 block, u32 turn, u32 from) const {
+    const u64 begin = units(blocks < kUnitBlocks ? blocks : kUnitBlocks, 0, 0);
+    return begin + (size <= kFirstAreas ? ((u64{block} * 2 + turn) * size + from) * kRoomOfLines : 0);
+  }
   THALWEG_DEVICE u64 slot(u32 block, u32 half, u32 second, u32 from) const {
-    return units(blocks < kUnitBlocks ? blocks : kUnitBlocks, 0, 0) +
-           (((u64{block} * 2 + half) * 2 + second) * size + from) * piece;
+    return lines(blocks, 0, 0) + (((u64{block} * 2 + half) * 2 + second) * size + from) * piece;
   }
   THALWEG_DEVICE u64 length() const { return slot(blocks, 0, 0, 0); }
 };

@@ -18,6 +18,40 @@ THALWEG_DEVICE_COLD void copy_unaligned(M m, u32 rank, u32 size, u64 to, u64 fro
   copy_run(m, rank, size, to, from, bytes);
 }
 
+/// A word of 8 bytes, or less of it, of any alignment. Not in line: nearly all words are whole.
+template <class M>
+THALWEG_DEVICE_COLD u64 read_part(M m, u64 at, u32 bytes) {
+  u64 word = 0;
+  if ((at | bytes) % 4 == 0) {
+    word = m.read(reinterpret_cast<const u32*>(at));
+    if (bytes > 4) word |= u64{m.read(reinterpret_cast<const u32*>(at + 4))} << 32;
+    return word;
+  }
+  for (u32 i = 0; i < bytes; ++i) word |= u64{m.read(reinterpret_cast<const unsigned char*>(at + i))} << (8 * i);
+  return word;
+}
+template <class M>
+THALWEG_DEVICE_COLD void write_part(M m, u64 at, u32 bytes, u64 word) {
+  if ((at | bytes) % 4 == 0) {
+    m.write(reinterpret_cast<u32*>(at), static_cast<u32>(word));
+    if (bytes > 4) m.write(reinterpret_cast<u32*>(at + 4), static_cast<u32>(word >> 32));
+    return;
+  }
+  for (u32 i = 0; i < bytes; ++i)
+    m.write(reinterpret_cast<unsigned char*>(at + i), static_cast<unsigned char>(word >> (8 * i)));
+}
+/// left: bytes of what ends there, at least 1.
+template <class M>
+THALWEG_DEVICE u64 read_word(M m, u64 at, u64 left) {
+  if (left >= 8 && at % 8 == 0) return m.read(reinterpret_cast<const u64*>(at));
+  return read_part(m, at, left < 8 ? static_cast<u32>(left) : 8);
+}
+template <class M>
+THALWEG_DEVICE void write_word(M m, u64 at, u64 left, u64 word) {
+  if (left >= 8 && at % 8 == 0) return m.write(reinterpret_cast<u64*>(at), word);
+  write_part(m, at, left < 8 ? static_cast<u32>(left) : 8, word);
+}
+
 template <class M>
 THALWEG_DEVICE u64 area_of(M m, const Exchange& x, u32 of) {
   return of < kFirstAreas ? x.areas[of] : m.load(x.more_areas + of);

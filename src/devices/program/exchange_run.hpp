@@ -225,34 +225,13 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   enum class Action : u32 { push, take, finish };
   // ---- words
 
-  THALWEG_DEVICE u64 read_word(u64 at, u64 bytes) const {
-    if (bytes >= 8 && at % 8 == 0) return m_.read(reinterpret_cast<const u64*>(at));
-    u64 word = 0;
-    if ((at | bytes) % 4 == 0) {
-      word = m_.read(reinterpret_cast<const u32*>(at));
-      if (bytes > 4) word |= u64{m_.read(reinterpret_cast<const u32*>(at + 4))} << 32;
-      return word;
-    }
-    for (u32 i = 0; i < 8 && i < bytes; ++i) word |= u64{m_.read(reinterpret_cast<const unsigned char*>(at + i))} << (8 * i);
-    return word;
-  }
-  THALWEG_DEVICE void write_word(u64 at, u64 bytes, u64 word) const {
-    if (bytes >= 8 && at % 8 == 0) return m_.write(reinterpret_cast<u64*>(at), word);
-    if ((at | bytes) % 4 == 0) {
-      m_.write(reinterpret_cast<u32*>(at), static_cast<u32>(word));
-      if (bytes > 4) m_.write(reinterpret_cast<u32*>(at + 4), static_cast<u32>(word >> 32));
-      return;
-    }
-    for (u32 i = 0; i < 8 && i < bytes; ++i)
-      m_.write(reinterpret_cast<unsigned char*>(at + i), static_cast<unsigned char>(word >> (8 * i)));
-  }
   THALWEG_DEVICE u64 offset_of(u32 unit) const { return begin_ + u64{unit} * kUnitBytes; }
   THALWEG_DEVICE u64 bytes_of(u32 unit) const {
     const u64 left = end_ - offset_of(unit);
     return left < kUnitBytes ? left : kUnitBytes;
   }
   THALWEG_DEVICE u64 input_word(u32 to, u32 unit) const {
-    return read_word(x_.input + x_.input_stride * to + offset_of(unit), bytes_of(unit));
+    return read_word(m_, x_.input + x_.input_stride * to + offset_of(unit), bytes_of(unit));
   }
   THALWEG_DEVICE Word16* unit_at(u32 of, u32 from, u32 unit) const {
     return reinterpret_cast<Word16*>(area(of) + layout_.units(block_, room_, from)) + unit;
@@ -273,13 +252,13 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
           if (base == 0) taken[k] = word;
           ++count;
         } else {
-          write_word(x_.output + x_.output_stride * from + offset_of(unit), bytes_of(unit), word);
+          write_word(m_, x_.output + x_.output_stride * from + offset_of(unit), bytes_of(unit), word);
         }
       }
     }
     if (count == 0) return true;
     const u64 sum = count <= kTogether ? fold_words<Elements>(x_.type, x_.op, taken, count, last()) : fold_units(unit, count);
-    write_word(x_.output + offset_of(unit), bytes_of(unit), sum);
+    write_word(m_, x_.output + offset_of(unit), bytes_of(unit), sum);
     return true;
   }
   /// Of many ranks, whose words are there: loaded once more.

@@ -17,25 +17,6 @@
 
 namespace thalweg::device {
 
-/// Of any alignment and length; not in line: nearly all words are whole.
-template <class M>
-THALWEG_DEVICE_COLD u64 read_part(M m, u64 at, u32 bytes) {
-  if ((at | bytes) % 4 == 0) return m.read(reinterpret_cast<const u32*>(at));
-  u64 word = 0;
-  for (u32 i = 0; i < bytes; ++i) word |= u64{m.read(reinterpret_cast<const unsigned char*>(at + i))} << (8 * i);
-  return word;
-}
-template <class M>
-THALWEG_DEVICE_COLD void write_part(M m, u64 at, u32 bytes, u64 word) {
-  if ((at | bytes) % 4 == 0) {
-    m.write(reinterpret_cast<u32*>(at), static_cast<u32>(word));
-    if (bytes > 4) m.write(reinterpret_cast<u32*>(at + 4), static_cast<u32>(word >> 32));
-    return;
-  }
-  for (u32 i = 0; i < bytes; ++i)
-    m.write(reinterpret_cast<unsigned char*>(at + i), static_cast<unsigned char>(word >> (8 * i)));
-}
-
 /// kRanks: of no more than that; what is not there is skipped, but its code has to be fetched in each run.
 template <class M, class Group, u32 kRanks>
 class WordsRun : public ExchangeBlock<M, Group> {
@@ -123,17 +104,8 @@ class WordsRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE Word16* room(u32 k, u32 from) const {
     return reinterpret_cast<Word16*>(rooms_[k] + (room_ * x_.size + from) * kRoom);
   }
-  THALWEG_DEVICE u64 read(u64 at) const {
-    return bytes_ == kUnitBytes && at % 8 == 0 ? m_.read(reinterpret_cast<const u64*>(at)) : read_odd(at);
-  }
-  THALWEG_DEVICE u64 read_odd(u64 at) const {
-    if (bytes_ < kUnitBytes || at % 4 != 0) return read_part(m_, at, bytes_);
-    return m_.read(reinterpret_cast<const u32*>(at)) | u64{m_.read(reinterpret_cast<const u32*>(at + 4))} << 32;
-  }
-  THALWEG_DEVICE void write(u64 at, u64 word) const {
-    if (bytes_ == kUnitBytes && at % 8 == 0) return m_.write(reinterpret_cast<u64*>(at), word);
-    write_part(m_, at, bytes_, word);
-  }
+  THALWEG_DEVICE u64 read(u64 at) const { return read_word(m_, at, bytes_); }
+  THALWEG_DEVICE void write(u64 at, u64 word) const { write_word(m_, at, bytes_, word); }
 
   THALWEG_DEVICE u64 word(u32 from) const {
     const u64 own = ahead_[0],

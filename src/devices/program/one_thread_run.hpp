@@ -7,6 +7,7 @@
 #include "devices/program/one_thread.hpp"
 #include "devices/program/one_thread_counted.hpp"
 #include "devices/program/one_thread_exchange.hpp"
+#include "devices/program/one_thread_lines.hpp"
 #include "devices/program/one_thread_symmetric.hpp"
 #include "devices/program/one_thread_words.hpp"
 #include "devices/program/specialised_run.hpp"
@@ -103,6 +104,8 @@ class OneThreadBlock {
       counted_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {
       symmetric_.emplace(m, program, run, block);
+    } else if (run.exchange != nullptr && run.exchange->lines != 0) {
+      lines_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->one_word != 0) {
       words_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->any != 0) {
@@ -121,6 +124,7 @@ class OneThreadBlock {
   bool over() {
     if (counted_.has_value()) return counted_->over();
     if (words_.has_value()) return words_->over();
+    if (lines_.has_value()) return lines_->over();
     if (exchange_.has_value()) return exchange_->over();
     if (symmetric_.has_value()) return symmetric_->over();
     if (any_exchange_.has_value()) return any_exchange_->over();
@@ -134,6 +138,7 @@ class OneThreadBlock {
   OneThreadSteps steps_;
   std::optional<OneThreadCounted<M>> counted_;
   std::optional<OneThreadWords<M>> words_;
+  std::optional<OneThreadLines<M>> lines_;
   std::optional<OneThreadExchange<M, device::CommonElements>> exchange_;
   std::optional<OneThreadExchange<M, device::AnyElements>> any_exchange_;
   std::optional<OneThreadSymmetric<M>> symmetric_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on queues of devices that reach each other: one kernel on each, by both protocols.
+// Collectives on queues of devices that reach each other: one kernel on each, by each protocol.
 #include "own_queue.hpp"
 #include "planned_jobs.hpp"
 
@@ -11,6 +11,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Kernels, testing::Values(2, 3, 5, 8));
 
 /// Counts around the switches: one word, a block's room of LL (4 KiB), all of it (16 KiB here), several pieces.
 constexpr size_t kShort[] = {0, 1, 2, 7, 63, 511, 513, 1'023, 1'999};
+/// Of LL128: around a line (120 bytes), two, a block's first; what fills a room of one phase, and one of two (30,720 bytes here).
+constexpr size_t kLines[] = {0, 1, 7, 15, 16, 29, 31, 119, 120, 121, 479, 481, 1'023, 3'839, 3'840, 7'679, 7'680};
 constexpr size_t kLonger[] = {0, 1, 17, 1'025, 4'099, 33'333};
 
 enum class Blocks { equal, several_lengths };
@@ -45,6 +47,7 @@ void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> coun
 }
 
 TEST_P(Kernels, ByLl) { run_all(GetParam(), "ll", kShort, 16 << 10); }
+TEST_P(Kernels, ByLl128) { run_all(GetParam(), "ll128", kLines, 30'720); }
 TEST_P(Kernels, BySimple) { run_all(GetParam(), "simple", kLonger, SIZE_MAX); }
 TEST_P(Kernels, OfSeveralLengths) { run_all(GetParam(), "simple", kLonger, SIZE_MAX, Blocks::several_lengths); }
 TEST_P(Kernels, ByTheOneThatIsChosen) { run_all(GetParam(), nullptr, kLonger, SIZE_MAX); }
@@ -63,6 +66,93 @@ TEST(KernelsOfOneDevice, ShareItsBlocks) {
       const tw_status status =
           tw_allreduce_on(queue, rank.group, TW_IN_PLACE, buffer.data(), kBytes, TW_TYPE_UINT8, TW_REDUCE_MAX, &options);
       EXPECT_EQ(status, ranks == 6 ? TW_ERR_UNSUPPORTED : TW_OK) << tw_last_error();
+      queue.synchronize();
+      rank.rank.barrier();
+    });
+  }
+}
+
+/// At any address, from every rank; nothing around is touched.
+TEST_P(Kernels, Ll128OfAnyAlignment) {
+  constexpr size_t kBytes[] = {1, 2, 3, 9, 113, 119, 121, 127, 1'919, 1'927, 5'003}, kAround = 32;
+  const uint64_t seed = fresh_seed();
+  run_group(GetParam(), [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    const uint32_t size = rank.rank.size, me = rank.rank.number;
+    const size_t longest = size * kBytes[std::size(kBytes) - 1] + 2 * kAround;
+    Room input(rank.rank.context, place.c_str(), longest), output(rank.rank.context, place.c_str(), longest);
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.algorithm = "ll128";
+    for (const size_t bytes : kBytes) {
+      const size_t from = kAround - (bytes + me) % 9, to = kAround - (bytes / 3 + 5 * me) % 11;
+      std::vector<std::string> of(size);
+      for (uint32_t i = 0; i < size; ++i) {
+        std::mt19937_64 random(seed + bytes * 64 + i);
+        of[i].resize(bytes * size);
+        for (char& byte : of[i]) byte = static_cast<char>(random());
+      }
+      std::string sent(longest, '\x11'), empty(longest, '\x5a'), wanted = empty;
+      std::copy(of[me].begin(), of[me].end(), sent.begin() + static_cast<long>(from));
+      input.store(sent);
+      output.store(empty);
+      for (uint32_t i = 0; i < size; ++i) wanted.replace(to + i * bytes, bytes, of[i], me * bytes, bytes);
+      ASSERT_EQ(tw_alltoall_on(queue, rank.group, input.data() + from, output.data() + to, bytes, TW_TYPE_UINT8, &options),
+                TW_OK)
+          << tw_last_error();
+      queue.synchronize();
+      EXPECT_TRUE(output.load() == wanted) << "alltoall of " << bytes << " bytes at " << me << " seed " << seed;
+      output.store(wanted = empty);
+      for (size_t i = 0; i < bytes; ++i) {
+        char all = 0;
+        for (const std::string& each : of) all = static_cast<char>(all ^ each[i]);
+        wanted[to + i] = all;
+      }
+      ASSERT_EQ(tw_allreduce_on(queue, rank.group, input.data() + from, output.data() + to, bytes, TW_TYPE_UINT8, TW_REDUCE_XOR,
+                                &options),
+                TW_OK)
+          << tw_last_error();
+      queue.synchronize();
+      EXPECT_TRUE(output.load() == wanted) << "allreduce of " << bytes << " bytes at " << me << " seed " << seed;
+      for (uint32_t root = 0; root < size; ++root) {
+        const size_t at = kAround - (bytes + root) % 13;
+        wanted = empty;
+        wanted.replace(at, bytes, of[root], 0, bytes);
+        output.store(me == root ? wanted : empty);
+        ASSERT_EQ(tw_broadcast_on(queue, rank.group, output.data() + at, bytes, TW_TYPE_UINT8, root, &options), TW_OK)
+            << tw_last_error();
+        queue.synchronize();
+        EXPECT_TRUE(output.load() == wanted) << "broadcast of " << bytes << " bytes of " << root << " seed " << seed;
+      }
+    }
+    rank.rank.barrier();
+  });
+}
+
+/// What LL128 does not do is refused on all ranks, with why; by itself another protocol does it.
+TEST(KernelsLl128, RefusesWhatItDoesNotDo) {
+  for (const uint32_t ranks : {2u, 9u}) {
+    run_group(ranks, [&](GroupRank& rank) {
+      const std::string place = place_of(rank, true);
+      OwnQueue queue(rank, place);
+      constexpr size_t kCount = 4'000'000;  // more than 128 blocks have room for
+      Room buffer(rank.rank.context, place.c_str(), kCount * 2);
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = "ll128";
+      const auto reduced = [&](size_t count, uint32_t type, uint32_t op) {
+        return tw_allreduce_on(queue, rank.group, TW_IN_PLACE, buffer.data(), count, type, op, &options);
+      };
+      EXPECT_EQ(reduced(8, TW_TYPE_FLOAT32, TW_REDUCE_SUM), ranks == 2 ? TW_OK : TW_ERR_UNSUPPORTED) << tw_last_error();
+      if (ranks == 9) {
+        EXPECT_NE(std::string(tw_last_error()).find("at most eight"), std::string::npos) << tw_last_error();
+      }
+      EXPECT_EQ(reduced(8, TW_TYPE_FLOAT8_E4M3, TW_REDUCE_SUM), TW_ERR_UNSUPPORTED);
+      EXPECT_EQ(reduced(8, TW_TYPE_FLOAT32, TW_REDUCE_AVERAGE), TW_ERR_UNSUPPORTED);
+      EXPECT_EQ(tw_broadcast_on(queue, rank.group, buffer.data(), kCount, TW_TYPE_UINT8, 0, &options), TW_ERR_UNSUPPORTED);
+      options.algorithm = nullptr;
+      EXPECT_EQ(reduced(8, TW_TYPE_FLOAT8_E4M3, TW_REDUCE_SUM), TW_OK) << tw_last_error();
+      EXPECT_EQ(tw_broadcast_on(queue, rank.group, buffer.data(), kCount, TW_TYPE_UINT8, 0, &options), TW_OK)
+          << tw_last_error();
       queue.synchronize();
       rank.rank.barrier();
     });
@@ -169,7 +259,7 @@ TEST_P(Kernels, BroadcastsInTwoPhasesFollowEachOther) {
   });
 }
 
-/// Both protocols by turns, in a graph that is launched again and again; and barriers.
+/// All protocols by turns, in a graph that is launched again and again; and barriers.
 TEST_P(Kernels, Captured) {
   const uint64_t seed = fresh_seed();
   run_group(GetParam(), [&](GroupRank& rank) {
@@ -180,13 +270,16 @@ TEST_P(Kernels, Captured) {
     Jobs jobs(rank, c);
     jobs.add_equal_blocks();
     OwnQueue queue(rank, place);
-    Target ll = queue.target(), simple = queue.target();
+    Target ll = queue.target(), lines = queue.target(), simple = queue.target();
     ll.options.algorithm = "ll";
+    lines.options.algorithm = "ll128";
     simple.options.algorithm = "simple";
     const auto enqueue = [&] {
       jobs.call(ll);
       ASSERT_EQ(tw_barrier_on(queue, rank.group, nullptr), TW_OK) << tw_last_error();
+      jobs.call(lines);
       jobs.call(simple);
+      jobs.call(lines);
     };
     jobs.fill(seed);
     enqueue();
@@ -262,7 +355,7 @@ TEST(KernelsAtOnce, OfTwoGroupsInAnyOrder) {
   });
 }
 
-/// The same bits by both protocols, and by the host's schedule in the order of ranks.
+/// The same bits by all protocols, and by the host's schedule in the order of ranks.
 TEST(KernelsBits, AreThoseOfTheScheduleOneShot) {
   constexpr size_t kCount = 1'001;
   const uint64_t seed = fresh_seed();
@@ -283,7 +376,7 @@ TEST(KernelsBits, AreThoseOfTheScheduleOneShot) {
                 TW_OK)
           << tw_last_error();
       OwnQueue queue(rank, place);
-      for (const char* algorithm : {"ll", "simple"}) {
+      for (const char* algorithm : {"ll", "ll128", "simple"}) {
         options.algorithm = algorithm;
         recv.store(std::string(bytes, '\0'));
         ASSERT_EQ(tw_allreduce_on(queue, rank.group, send.data(), recv.data(), kCount, type, TW_REDUCE_SUM, &options), TW_OK)

@@ -98,6 +98,7 @@ TEST_P(KernelsTimes, EachRunOfEachProtocolOnce) {
   const Way ways[] = {
       {"ll", "allreduce, LL", "broadcast, LL", 3, false},      // a word for each thread
       {"ll", "allreduce, LL", "broadcast, LL", 1'999, false},  // several
+      {"ll128", "allreduce, LL128 in two phases", two ? "broadcast, LL128" : "broadcast, LL128 in two phases", 2'001, false},
       {"simple", "allreduce, Simple in two phases", "broadcast, Simple", 40'001, false},
       {"symmetric", "allreduce, symmetric in two phases", two ? "broadcast, symmetric" : "broadcast, symmetric in two phases",
        4'099, true},

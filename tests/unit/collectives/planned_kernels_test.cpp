@@ -101,7 +101,7 @@ TEST_P(PlannedKernels, AmongOtherSteps) {
   const uint64_t seed = fresh_seed();
   run_group(GetParam(), [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
-    for (const char* algorithm : {"kernel", "ll", "simple"}) {
+    for (const char* algorithm : {"kernel", "ll", "ll128", "simple"}) {
       rank.rank.barrier();  // to release a device's memory waits for its kernels, which may wait for this rank
       Mixed mixed(rank, place, algorithm, algorithm[0] != 'l');
       mixed.plan.prepare();

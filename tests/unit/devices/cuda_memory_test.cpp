@@ -217,6 +217,7 @@ TEST_F(CudaMemory, PeersAreAskedByUuid) {
   EXPECT_EQ(devices[0]->peer(devices[0]->uuid()).link, DeviceLink::same);
   EXPECT_TRUE(devices[0]->peer(devices[1]->uuid()).access);
   EXPECT_EQ(devices[0]->peer(devices[1]->uuid()).link, DeviceLink::nvlink);
+  EXPECT_TRUE(devices[0]->peer(devices[1]->uuid()).whole_lines);
   EXPECT_FALSE(devices[0]->peer(devices[2]->uuid()).access);
   EXPECT_EQ(devices[0]->peer(Uuid{}).link, DeviceLink::unknown);
   setenv("THALWEG_CUDA_PEERS", "off", 1);

@@ -23,7 +23,9 @@ struct RankOfTest {
   std::vector<u64> input, output;
 };
 
-class ExchangeRooms : public testing::TestWithParam<bool> {
+enum class By { words, one_word, lines };
+
+class ExchangeRooms : public testing::TestWithParam<By> {
  protected:
   using Block = OneThreadBlock<device::DirectMachine>;
   const device::AreaLayout layout_{2, kRanks, kPiece};
@@ -34,7 +36,8 @@ class ExchangeRooms : public testing::TestWithParam<bool> {
     x.rank = rank;
     x.size = kRanks;
     x.low_latency = low_latency ? 1 : 0;
-    x.one_word = low_latency && GetParam() ? 1 : 0;
+    x.one_word = low_latency && GetParam() == By::one_word ? 1 : 0;
+    if (low_latency && GetParam() == By::lines) x.lines = layout_.lines(0, 0, 0);
     x.threads = 32;
     x.share = kWords * sizeof(u64);
     x.bytes = 2 * x.share;
@@ -115,8 +118,11 @@ TEST_P(ExchangeRooms, AreNotStoredIntoWhileAnotherRankReads) {
   EXPECT_EQ(ranks_[0].output, next);
   EXPECT_EQ(ranks_[1].output, next);
 }
-INSTANTIATE_TEST_SUITE_P(LL, ExchangeRooms, testing::Bool(),
-                         [](const auto& one) { return one.param ? std::string("OneWordEach") : std::string("SeveralWords"); });
+std::string name_of(const testing::TestParamInfo<By>& one) {
+  constexpr const char* kNames[] = {"SeveralWords", "OneWordEach", "Lines"};
+  return kNames[static_cast<size_t>(one.param)];
+}
+INSTANTIATE_TEST_SUITE_P(LL, ExchangeRooms, testing::Values(By::words, By::one_word, By::lines), name_of);
 
 }  // namespace
 }  // namespace thalweg::impl

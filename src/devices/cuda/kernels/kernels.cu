@@ -42,6 +42,18 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
 THALWEG_WORDS(thalweg_exchange_words_2, 2)
 THALWEG_WORDS(thalweg_exchange_words_4, 4)
 THALWEG_WORDS(thalweg_exchange_words_8, 8)
+// Half as many threads, with registers for the lines of all ranks.
+#define THALWEG_LINES(name, ranks, form)                                                                                        \
+  extern "C" __global__ void __launch_bounds__(kThreads / 2, 2) name(const __grid_constant__ ExchangeArguments arguments) { \
+    run_lines<ranks, device::LinesForm::form>(arguments);                                                                   \
+  }
+THALWEG_LINES(thalweg_exchange_lines_2, 2, one_phase)
+THALWEG_LINES(thalweg_exchange_lines_4, 4, one_phase)
+THALWEG_LINES(thalweg_exchange_lines_8, 8, one_phase)
+THALWEG_LINES(thalweg_exchange_lines_two_2, 2, two_phases)
+THALWEG_LINES(thalweg_exchange_lines_two_4, 4, two_phases)
+THALWEG_LINES(thalweg_exchange_lines_two_8, 8, two_phases)
+THALWEG_LINES(thalweg_exchange_lines_any, 8, any)
 THALWEG_PROTOCOL(thalweg_exchange_ll, true, CommonElements)
 THALWEG_PROTOCOL(thalweg_exchange_simple, false, CommonElements)
 THALWEG_PROTOCOL(thalweg_exchange_ll_any, true, AnyElements)
