@@ -5,7 +5,7 @@
 help:
 	@echo "make demo    set up what is missing, build, install into .venv, and show how fast this machine's processes talk"
 	@echo "make test    set up what is missing, build, run all tests and examples"
-	@echo "make check   format, types, lint, sanitizers, hostile peers, fuzzing, clang, aarch64, the wheel: tests/check.json"
+	@echo "make check   format, types, lint, all of the conformance, sanitizers, hostile peers, fuzzing, clang, aarch64, the wheel: tests/check.json"
 	@echo "make check-programs   with other people's programs: MPIs, OpenSHMEM, hpcc, ucx_perftest, UCXX"
 	@echo "make bench   Thalweg, its peers and the machine's floors in one run; docs/performance.md"
 	@echo "make wheel   the wheel, looked at and repaired by auditwheel, in wheelhouse/"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make check: format, types, lint, sanitizers, hostile peers, fuzzing, other compilers and processors, pages; at most 1 h each.
+"""make check: format, types, lint, every row of the conformance, sanitizers, hostile peers, fuzzing, other compilers, pages.
 
 usage: scripts/check.py [--resume] [PART ...]     all parts without arguments, except programs (make check-programs)
-Each part runs even if one before it failed, and its result goes into tests/check.json at once: passed, failed or skipped,
-seconds, processor seconds, revision, date, cores. --resume leaves out what passed at this revision already.
+A part takes at most 1 h. Each runs even if one before it failed, and its result goes into tests/check.json at once: passed,
+failed or skipped, seconds, processor seconds, revision, date, cores. --resume leaves out what passed at this revision already.
 LINT=all lints every source file; otherwise those that differ from main's origin, or the last commit. FUZZ_SECONDS=20 each.
 """
 
@@ -139,6 +139,12 @@ ASAN_WITHOUT = r"^(conformance\.(self|shm_one|tcp_one|tcp_two|persistent).*|stre
 TSAN_WITHOUT = r"^(conformance\..*|faults\..*|device_faults\..*/(tcp_|shm_[^o]).*|hosts|(processes|apps|perf)\..*|example_.*)$"
 
 
+def check_conformance(steps: Steps) -> None:
+    """Every row of the conformance over every transport; make test draws some of them."""
+    steps.build("release", targets=("conformance",))
+    steps.ctest("release", "-L", "conformance", seconds=600, THALWEG_COSTS="off", THALWEG_CONFORMANCE_SHARE="1")
+
+
 def check_asan(steps: Steps) -> None:
     steps.build("asan")
     steps.ctest("asan", "-L", "unit|device|gpu|examples", **SANITIZERS)
@@ -266,6 +272,7 @@ PARTS: dict[str, Callable[[Steps], None]] = {
     "format": check_format,
     "types": check_types,
     "lint": check_lint,
+    "conformance": check_conformance,
     "asan": check_asan,
     "asan_processes": check_asan_processes,
     "tsan": check_tsan,

@@ -2,16 +2,19 @@
 // The conformance table: operation x layouts x size class x transport x {one process, two processes} x {blocking,
 // asynchronous} x {plain, library memory}, generated. One GoogleTest per (transport, processes, operation); its rows share a
 // connection, as an application's operations do. THALWEG_CONFORMANCE_TABLE=FILE appends one line per group.
+// THALWEG_CONFORMANCE_SHARE=N: of the rows with a layout or a device one of N, drawn by a seed that a failure tells.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -226,6 +229,30 @@ bool beyond_callbacks(const Operation& o, Shape local, Shape remote, uint8_t min
   return (local == Shape::callbacks && mine >= kPinned) || (there && theirs >= kPinned);
 }
 
+uint64_t number_of(const char* environment, uint64_t otherwise) {
+  const char* const text = std::getenv(environment);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+/// One of `share`, and one of each pair of layouts and of places at least. Of contiguous host memory all, because most of the
+/// transport's switches are sizes.
+std::vector<Row> drawn(const std::vector<Row>& all, uint64_t share, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Row> some;
+  const auto alike = [](const Row& a, const Row& b) {
+    return a.local == b.local && a.remote == b.remote && a.place[0] == b.place[0] && a.place[1] == b.place[1];
+  };
+  for (auto first = all.begin(); first != all.end();) {
+    const auto end = std::find_if(first, all.end(), [&](const Row& row) { return !alike(*first, row); });
+    const bool layouts = first->local != Shape::contiguous || first->remote != Shape::contiguous;
+    const bool device = first->place[0] > kLibrary || first->place[1] > kLibrary;
+    const auto count = static_cast<uint64_t>(end - first);
+    std::sample(first, end, std::back_inserter(some), layouts || device ? (count + share - 1) / share : count, random);
+    first = end;
+  }
+  return some;
+}
+
 /// Rows of one operation.
 std::vector<Row> rows_of(const Operation& o, uint64_t seed) {
   std::vector<Row> rows;
@@ -276,9 +303,10 @@ class Group : public testing::Test {
  public:
   Group(Way way, const Operation* operation) : way_(way), operation_(operation) {}
   void TestBody() override {
-    uint64_t seed = std::random_device{}();
+    const uint64_t seed = number_of("THALWEG_CONFORMANCE_SEED", std::random_device{}());
+    const uint64_t share = std::max<uint64_t>(number_of("THALWEG_CONFORMANCE_SHARE", 1), 1);
     std::string at = "connecting";
-    const std::vector<Row> rows = rows_of(*operation_, seed);
+    const std::vector<Row> rows = drawn(rows_of(*operation_, seed), share, seed);
     if (rows.empty()) GTEST_SKIP() << "no rows with these places";
     try {
       Counterpart counterpart(way_);
@@ -290,7 +318,8 @@ class Group : public testing::Test {
       }
       tell_table(way_, *operation_, rows.size());
     } catch (const Failure& f) {
-      FAIL() << at << ": " << f.text;
+      FAIL() << at << ": " << f.text << " (THALWEG_CONFORMANCE_SHARE=" << share << " THALWEG_CONFORMANCE_SEED=" << seed
+             << " runs the same rows)";
     }
   }
 
