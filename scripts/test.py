@@ -57,7 +57,7 @@ def print_slowest(output: str, count: int = 30) -> None:
 
 
 def ctest(preset: str, total: Sum) -> None:
-    """Unit tests two at a time; the others are RUN_SERIAL, with processes that poll. Not programs: make check-programs."""
+    """Two tests at a time; some with processes that poll are RUN_SERIAL. Not programs: make check-programs."""
     code, output = run(
         "ctest", "--preset", preset, "-LE", "programs", "-j", "2", "--timeout", "180", "--no-tests=error", limit=2400
     )
