@@ -6,6 +6,14 @@ option(THALWEG_PRECOMPILE "Parse the standard headers once" ON)
 set(THALWEG_STANDARD_HEADERS <algorithm> <array> <atomic> <chrono> <condition_variable> <cstring> <deque> <functional> <map>
   <memory> <mutex> <random> <span> <string> <thread> <unordered_map> <vector>)
 
+# For a target's own sources. The option makes ccache work with them.
+function(thalweg_precompile_own name)
+  if(THALWEG_PRECOMPILE)
+    target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    target_precompile_headers(${name} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
 # A target that only carries its headers. Who uses them has its kind (library or executable), because it decides about -fPIC.
 function(thalweg_precompile name)
   if(THALWEG_PRECOMPILE)
