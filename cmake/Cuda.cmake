@@ -11,6 +11,15 @@ foreach(environment IN LISTS cuda_python)
   list(APPEND cuda_hints ${found})
 endforeach()
 find_program(THALWEG_NVCC nvcc HINTS ${cuda_hints} PATHS /usr/local/cuda/bin DOC "CUDA's compiler, for the kernels; OFF: none")
+set(THALWEG_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "GPUs that the kernels are compiled for; for the first also as PTX, for newer ones")
+set(cuda_gencode "")
+foreach(number IN LISTS THALWEG_CUDA_ARCHITECTURES)
+  set(code sm_${number})
+  if(NOT cuda_gencode)
+    set(code [sm_${number},compute_${number}])
+  endif()
+  list(APPEND cuda_gencode -gencode=arch=compute_${number},code=${code})
+endforeach()
 
 set(cuda_image ${PROJECT_BINARY_DIR}/cuda_kernels.cpp)
 set(embed ${PROJECT_SOURCE_DIR}/cmake/EmbedBytes.cmake)
@@ -24,8 +33,7 @@ if(THALWEG_NVCC)
   set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
   add_custom_command(OUTPUT ${cuda_image}
     COMMAND ${THALWEG_NVCC} --threads 2 -fatbin -Xfatbin=-compress-all -std=c++17 -O3 -Xcompiler -Wall
-      -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src -gencode=arch=compute_80,code=[sm_80,compute_80]
-      -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_100,code=sm_100
+      -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src ${cuda_gencode}
       ${PROJECT_SOURCE_DIR}/src/devices/cuda/kernels/kernels.cu -o ${fatbin}
     COMMAND ${CMAKE_COMMAND} -DINPUT=${fatbin} ${cuda_embedded}
     DEPENDS ${cuda_sources} ${embed} COMMENT "Compiling the CUDA kernels" VERBATIM)

@@ -10,7 +10,12 @@ shift
 [ $# -gt 0 ] || set -- thalweg thalweg_python thalweg-perf
 # A clone in another folder finds in the compiler's cache what this one has compiled.
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
-cmake --preset "$preset" -DTHALWEG_PYTHON=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python"
+if [ -n "${THALWEG_CUDA_ARCHITECTURES:-}" ]; then # else all, also where an earlier build was of some
+  architectures="-DTHALWEG_CUDA_ARCHITECTURES=$THALWEG_CUDA_ARCHITECTURES"
+else
+  architectures=-UTHALWEG_CUDA_ARCHITECTURES
+fi
+cmake --preset "$preset" -DTHALWEG_PYTHON=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python" "$architectures"
 cmake --build "build/$preset" -j "$(nproc)" --target "$@"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
   --config-settings=build-dir="build/$preset/package" --config-settings=cmake.define.THALWEG_PREBUILT="$PWD/build/$preset" .
