@@ -30,6 +30,9 @@ endif()
 if(THALWEG_LTO_WORKS)
   set(THALWEG_LTO_COMPILE -flto=auto -ffat-lto-objects)
   set(THALWEG_LTO_LINK -flto=auto)
+  # One function, all of it in line: across files half a minute of the library's link would compile it again, to the same.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/devices/program/reduce_host.cpp
+    PROPERTIES COMPILE_OPTIONS -fno-lto SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 include(cmake/Precompiled.cmake)
