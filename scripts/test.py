@@ -71,8 +71,8 @@ def ctest(preset: str, total: Sum) -> None:
         total.add(0, 1)
 
 
-def pytest(folder: str, total: Sum) -> None:
-    code, output = run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=10", folder, limit=1200)
+def pytest(folder: str, total: Sum, *options: str) -> None:
+    code, output = run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=10", *options, folder, limit=1200)
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output[-2000:])}
     failed = counts.get("failed", 0) + counts.get("error", 0)
     total.add(counts.get("passed", 0), max(failed, 1) if code != 0 else failed, counts.get("skipped", 0))
@@ -100,7 +100,7 @@ def main() -> int:
     if "ctest" in steps:
         ctest(arguments.preset, total)
     if "python" in steps:
-        pytest("tests/python", total)
+        pytest("tests/python", total, "-n", "2", "--dist", "loadfile")  # two files at a time: most tests use one processor
     if "hostile" in steps:
         pytest("tests/hostile", total)
     if "packaging" in steps:
