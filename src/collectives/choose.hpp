@@ -15,8 +15,8 @@ struct Candidate {
 /// not change its order. in_steps: predicts also what takes steps where kernels do it, which is not chosen there.
 std::vector<Candidate> candidates(const Collective& collective, const CollectiveCosts& costs, bool in_steps = false);
 
-/// The same on all ranks, if the costs are. Takes as long as to write all ranks' schedules of all candidates: what calls it
-/// often keeps its answers.
+/// The same on all ranks, if the costs are. Takes as long as to write the schedules of up to a few hundred ranks of all candidates: what
+/// calls it often keeps its answers.
 const Algorithm* choose(const Collective& collective, const CollectiveCosts& costs);
 
 }  // namespace thalweg::impl

@@ -6,9 +6,13 @@
 // Of many ranks that all do the same, three are modelled, each alone and with blocks of one length: its k-th receive gets what
 // its own k-th send would send, at the time of that. Where that send waits for the receive, the message is taken to be sent
 // when the receive is ready.
+//
+// Of many ranks that do different things (kinds with a root, scans), and of many hosts, groups of three sizes are modelled, each of half
+// the ranks of the next, and what a doubling adds goes on as it did: a part that is the same each time, and one that doubles.
 #include "collectives/estimate.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <queue>
 #include <unordered_map>
@@ -18,8 +22,8 @@
 namespace thalweg::impl {
 namespace {
 
-/// As many are modelled together; of several hosts more, since their ranks do different things.
-constexpr uint32_t kFewRanks = 16, kFewOfHosts = 64;
+/// As many are modelled together; where they do different things more, and, where there are many, of so many hosts so many ranks each.
+constexpr uint32_t kFewRanks = 16, kFewUnlike = 64, kFewHosts = 16;
 
 struct At {
   uint32_t rank = UINT32_MAX, step = 0;
@@ -254,6 +258,40 @@ Collective with_equal_blocks(Collective c) {
   return c;
 }
 
+/// A power of two only of one: what algorithms do differs.
+uint32_t half_of(uint32_t n) {
+  const uint32_t half = (n + 1) / 2;
+  return std::has_single_bit(half) && !std::has_single_bit(n) ? half - 1 : half;
+}
+
+/// What model(n) would give, of at most `few`, as a sum of what is the same in each doubling and what doubles.
+template <class ModelOf>
+double extrapolated_ns(uint32_t n, uint32_t few, const ModelOf& model) {
+  if (n <= few) return model(n);
+  uint32_t doublings = 0, most = n;
+  for (; most > few; ++doublings) most = half_of(most);
+  const uint32_t middle = half_of(most);
+  const double ns = model(most), before = model(middle), first = before - model(half_of(middle)), second = ns - before;
+  double doubles = 2 * std::max(second - first, 0.0), sum = ns;
+  const double same = std::max(second, 0.0) - doubles;
+  for (; doublings != 0; --doublings) sum += same + (doubles *= 2);
+  return std::max(sum, ns);
+}
+
+double extrapolated_ns(const Algorithm& algorithm, const Collective& c, const CollectiveCosts& costs, bool several_hosts) {
+  const uint32_t few = several_hosts ? kFewHosts : kFewUnlike, each_has = several_hosts ? c.ranks_per_host : c.size;
+  const auto model = [&](uint32_t hosts, uint32_t each) {
+    Collective some = c;
+    some.size = hosts * each;
+    some.root = c.root % some.size;
+    if (several_hosts) some.ranks_per_host = each;
+    return Model(algorithm, some, costs).all_ranks();
+  };
+  return extrapolated_ns((c.size + each_has - 1) / each_has, few, [&](uint32_t hosts) {
+    return extrapolated_ns(each_has, few, [&](uint32_t each) { return model(hosts, each); });
+  });
+}
+
 }  // namespace
 
 double predicted_ns(const Algorithm& algorithm, const Collective& collective, const CollectiveCosts& measured) {
@@ -264,8 +302,9 @@ double predicted_ns(const Algorithm& algorithm, const Collective& collective, co
   const bool alike = !has_root(c.kind) && c.kind != CollectiveKind::scan && c.kind != CollectiveKind::exclusive_scan;
   const bool several_hosts = c.ranks_per_host != 0 && c.ranks_per_host < c.size;
   if (c.kind == CollectiveKind::alltoall && !several_hosts) costs.cpu_moves = true;  // both ways at once, as much in as out
-  if (!alike || c.size <= (several_hosts ? kFewOfHosts : kFewRanks)) return Model(algorithm, c, costs).all_ranks();
+  if (c.size <= (several_hosts || !alike ? kFewUnlike : kFewRanks)) return Model(algorithm, c, costs).all_ranks();
   c = with_equal_blocks(c);
+  if (!alike) return extrapolated_ns(algorithm, c, costs, several_hosts);
   double most = 0;
   for (uint32_t rank : {0u, 1u, c.size - 1}) most = std::max(most, Model(algorithm, c, costs).alone(rank));
   return most;

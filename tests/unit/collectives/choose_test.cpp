@@ -118,6 +118,39 @@ TEST(Estimate, is_what_messages_and_bytes_take) {
   EXPECT_DOUBLE_EQ(predicted_ns(named(c, "dissemination"), c, costs), 2 * 1001);
 }
 
+/// Where ranks do different things, too.
+TEST(Estimate, of_many_ranks_models_few_and_goes_on_from_there) {
+  CollectiveCosts costs{
+      .message_ns = 1000, .byte_ns = 1, .reduce_byte_ns = 1, .copy_byte_ns = 0, .step_ns = 0, .scratch_byte_ns = 0};
+  Collective c = of(Kind::broadcast, 1024, 25);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "binomial"), c, costs), 10 * 1100);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "chain"), c, costs), 1023 * 1100);
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "linear"), c, costs), 1023 * 600 + 500);
+  c.size = 1000;
+  c.root = 999;
+  EXPECT_NEAR(predicted_ns(named(c, "binomial"), c, costs), 10'500, 1'000);
+  costs.host_message_ns = 20'000;
+  costs.host_byte_ns = 1;
+  c.size = 1024;
+  c.root = 0;
+  c.ranks_per_host = 64;
+  EXPECT_DOUBLE_EQ(predicted_ns(named(c, "binomial"), c, costs), 4 * 20'100 + 6 * 1100);
+
+  static size_t steps;
+  const Algorithm counted{"", Kind::reduce, nullptr, [](const Collective& one, Schedule* schedule) {
+                            ring_gather_reduce(one, schedule);
+                            steps += schedule->steps.size();
+                          }};
+  for (const uint32_t ranks_per_host : {0u, 1u, 64u}) {
+    steps = 0;
+    c = of(Kind::reduce, 1024, 1024);
+    c.ranks_per_host = ranks_per_host;
+    EXPECT_GT(predicted_ns(counted, c, costs), 1023 * 1000) << ranks_per_host;
+    EXPECT_GT(steps, 0u) << ranks_per_host;
+    EXPECT_LT(steps, 500'000u) << ranks_per_host;  // of all ranks: more than 3 million
+  }
+}
+
 TEST(Estimate, overlaps_chunks_unless_one_cpu_does_all) {
   CollectiveCosts costs;
   Collective c = of(Kind::broadcast, 8, 16 << 20);
