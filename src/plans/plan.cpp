@@ -14,7 +14,9 @@ tw_plan::tw_plan(Proxy& of, const PlanOptions& options)
       pieces_(list_, resolved_, options.chunk_bytes),
       program_(list_, resolved_, pieces_, options.blocks),
       versions_(&runs_),
-      failure_(list_, resolved_, program_, [this](Status status, const std::string& why) { channels_.fail_ends(status, why); }),
+      failure_(
+          list_, resolved_, program_, [this](Status status, const std::string& why) { channels_.fail_ends(status, why); },
+          [this] { return runs_.runs_over_now(); }),
       carried_(of, list_, resolved_, pieces_, failure_),
       channels_(of, list_, resolved_, runs_, options.kept),
       runs_(of, list_, resolved_, program_, failure_, carried_, channels_, versions_, options.timeout_ns, options.kept) {

@@ -165,6 +165,16 @@ std::string PlanFailure::why(Status code, size_t part) {
   return said_ = text_of(part) + (because.empty() ? "" : " (" + because + ")");
 }
 
+/// Did a run fail, or will one that is under way? A run that has ended by the word has recorded that.
+bool PlanFailure::of_a_run(size_t part) {
+  if (part < parts_) return true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!proxy_why_.empty()) return true;
+  }
+  return runs_over_() != TW_OK;
+}
+
 Status PlanFailure::now() {
   if (records_ == nullptr) return TW_OK;
   const size_t part = recorded_part();  // it was filled in before its code
@@ -172,7 +182,9 @@ Status PlanFailure::now() {
       part < parts_ ? code_of(part) : static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
   if (!is_error(code)) return TW_OK;
   const std::string text = why(code, part);
-  for (ExchangeArea* const ranks : areas_) ranks->fail(code, text);
+  if (!areas_.empty() && of_a_run(part)) {
+    for (ExchangeArea* const ranks : areas_) ranks->fail(code, text);
+  }
   if (code != TW_ERR_BUSY) end_channels_(code, "a plan at the peer failed: " + text);  // the peers' waits end too
   return fail(code, "%s", text.c_str());
 }

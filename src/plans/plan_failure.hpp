@@ -20,8 +20,15 @@ class PlanFailure {
  public:
   /// Ends the channels that the plan uses for their other users, by a failure of the plan's.
   using EndChannels = std::function<void(Status status, const std::string& why)>;
-  PlanFailure(const PlanList& list, const ResolvedSteps& resolved, const PlanProgram& program, EndChannels end_channels)
-      : list_(list), resolved_(resolved), program_(program), end_channels_(std::move(end_channels)) {}
+  /// TW_OK: no run of the plan is under way, or enqueued.
+  using RunsOver = std::function<Status()>;
+  PlanFailure(const PlanList& list, const ResolvedSteps& resolved, const PlanProgram& program, EndChannels end_channels,
+              RunsOver runs_over)
+      : list_(list),
+        resolved_(resolved),
+        program_(program),
+        end_channels_(std::move(end_channels)),
+        runs_over_(std::move(runs_over)) {}
   PlanFailure(const PlanFailure&) = delete;
   PlanFailure& operator=(const PlanFailure&) = delete;
 
@@ -32,7 +39,8 @@ class PlanFailure {
   /// device::Program::over of runs that the host starts.
   uint64_t* over_word() const { return abort_word_ + 1; }
 
-  /// TW_OK, or how a run failed, which then ends the channels for their other users.
+  /// TW_OK, or how a run failed, which then ends the channels for their other users, and the collectives of the groups whose kernels the
+  /// plan has. An idle plan that has failed with a channel leaves its groups as they are: their kernels keep step.
   Status now();
   /// The same, once.
   Status check();
@@ -55,6 +63,7 @@ class PlanFailure {
 
  private:
   std::string why(Status code, size_t part);
+  bool of_a_run(size_t part);
   size_t recorded_part() const;  // parts_: none
   Status code_of(size_t part) const;
   bool is_of_flag(size_t part) const;
@@ -65,6 +74,7 @@ class PlanFailure {
   const ResolvedSteps& resolved_;
   const PlanProgram& program_;
   const EndChannels end_channels_;
+  const RunsOver runs_over_;
   Executor* executor_ = nullptr;
   uint64_t pinned_ = 0;
   size_t pinned_length_ = 0;

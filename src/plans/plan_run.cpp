@@ -248,6 +248,11 @@ Status PlanRuns::runs_over() const {
   return TW_OK;
 }
 
+Status PlanRuns::runs_over_now() const {
+  const std::lock_guard lock(proxy_.mutex());
+  return runs_over();
+}
+
 /// Without an event, the queue is waited for, under no lock: its run may need the proxy.
 Status PlanRuns::mark(Queue& on) {
   {

@@ -65,6 +65,8 @@ class PlanRuns final : public ChannelUser {
   /// Before the plan leaves its channels and gives its program back: runs_over() reads no more of it.
   void forget_owner_words();
   Status runs_over() const override;
+  /// The same; not under the proxy's mutex.
+  Status runs_over_now() const;
   bool stays() const override { return kept_; }
   uint64_t runs_begun() const override { return versions_.runs()->load(); }
   bool past(uint64_t runs) const override;

@@ -127,6 +127,72 @@ TEST_P(PlannedKernels, AmongOtherSteps) {
   });
 }
 
+/// A group's collectives on queues go on, on all ranks.
+void expect_group_goes_on(GroupRank& rank, const std::string& place, uint64_t seed) {
+  JobCase c;
+  c.count = 703;
+  c.place = place.c_str();
+  Jobs jobs(rank, c);
+  jobs.add_allreduce();
+  OwnQueue queue(rank, place);
+  jobs.fill(seed);
+  jobs.call(queue.target());
+  queue.synchronize();
+  EXPECT_EQ(tw_queue_check(queue), TW_OK) << tw_last_error();
+  jobs.check(seed);
+  rank.rank.barrier();
+}
+
+/// By all ranks, of a plan that has not failed: its channels begin anew, and its group has not failed with them.
+TEST_P(PlannedKernels, ArePreparedAgain) {
+  const uint64_t seed = fresh_seed();
+  run_group(GetParam(), [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    Mixed mixed(rank, place, "ll", false);
+    OwnQueue queue(rank, place);
+    for (uint64_t round = 0; round < 2; ++round) {
+      mixed.plan.prepare();
+      rank.rank.barrier();  // what is prepared again gives memory back, which waits for kernels, which may wait for this rank
+      mixed.fill(seed + round);
+      run_once(mixed.plan, queue, nullptr, By::queue);
+      mixed.check(seed + round);
+      rank.rank.barrier();
+    }
+    expect_group_goes_on(rank, place, seed);
+  });
+}
+
+/// A plan that is idle while its channel begins anew for another one has failed, and leaves its group as it is.
+TEST_P(PlannedKernels, EndWithTheirChannelsAndNotTheirGroup) {
+  const uint64_t seed = fresh_seed();
+  run_group(GetParam(), [&](GroupRank& rank) {
+    const std::string place = place_of(rank, true);
+    std::optional<Mixed> mixed;
+    mixed.emplace(rank, place, "ll", false);
+    mixed->plan.prepare();
+    rank.rank.barrier();
+    OwnQueue queue(rank, place);
+    mixed->fill(seed);
+    run_once(mixed->plan, queue, nullptr, By::queue);
+    mixed->check(seed);
+    rank.rank.barrier();
+    Room there(rank.rank.context, place.c_str(), 64), here(rank.rank.context, place.c_str(), 64);
+    OwnPlan other(rank, place);
+    const uint64_t channel = 2 * static_cast<uint64_t>('l');  // one of Mixed's
+    ASSERT_EQ(tw_plan_send(other, mixed->peer(1), there.data(), 64, channel, nullptr, nullptr), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_recv(other, mixed->peer(rank.rank.size - 1), here.data(), 64, channel, nullptr, nullptr), TW_OK)
+        << tw_last_error();
+    other.prepare();
+    rank.rank.barrier();
+    other.prepare();
+    rank.rank.barrier();
+    EXPECT_LT(tw_plan_test(mixed->plan), 0);
+    mixed.reset();
+    rank.rank.barrier();  // as above
+    expect_group_goes_on(rank, place, seed);
+  });
+}
+
 /// Every kind, those that no kernel does, too: they keep the order in which they were added.
 TEST_P(PlannedKernels, OfEveryKindInOnePlan) {
   const uint64_t seed = fresh_seed();
