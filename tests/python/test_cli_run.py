@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import resource
 import select
 import signal
 import subprocess
@@ -371,6 +372,13 @@ def test_a_signal_that_it_was_started_to_ignore_stays_ignored():
     job.send_signal(signal.SIGHUP)
     out, _ = job.communicate("\n", timeout=30)
     assert job.returncode == 0 and out == "[0] end\n"
+
+
+def test_ranks_beyond_the_limit_of_open_files_are_refused_with_the_remedy(script):
+    path = script("import time; time.sleep(60)")
+    done = launch("-n", "40", path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    assert done.returncode == 126 and "cannot start" in done.stderr
+    assert "40 ranks" in done.stderr and "ulimit -n" in done.stderr
 
 
 def test_a_rank_that_cannot_start_is_told_as_such(tmp_path):

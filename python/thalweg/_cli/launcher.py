@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import functools
 import os
 import pathlib
@@ -32,6 +33,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 LOOK_AGAIN = 0.1  # seconds between looks for what ended ranks have left behind
 UNREAD = 1.0  # seconds that are left to who reads the output, once a signal has ended the job
+DESCRIPTORS = 3  # of a rank: its two outputs, and its end
 AT_END = 32  # reads of what a rank has left in a pipe: more than a pipe holds
 
 
@@ -186,6 +188,8 @@ class Job:
                 self._start(rank, libc, launcher)
             except (OSError, subprocess.SubprocessError) as error:
                 why = getattr(error, "strerror", None) or str(error)
+                if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                    why += f"; each of the {self._count} ranks takes {DESCRIPTORS} here: raise ulimit -n, or start fewer"
                 raise CannotStart(f"cannot start {self._command[0]}: {why}") from error
 
     def _start(self, rank: int, libc: ctypes.CDLL, launcher: int) -> None:
