@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <string>
 #include <string_view>
 
 #include "base/passed_descriptors.hpp"
@@ -62,6 +64,24 @@ bool abandoned(const SocketAddress& at) {
 
 const char* path_of(const SocketAddress& at) { return reinterpret_cast<const sockaddr_un&>(at.storage).sun_path; }
 
+/// Who removes stale files of a folder does it alone: between the look and the removal another one may have bound a socket there.
+/// Nothing: another process has the lock, for longer than these looks and removals take.
+UniqueFd lock_folder(const std::string& folder) {
+  constexpr int kTries = 200;
+  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; fd && i < kTries; ++i) {
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR)) return fd;  // or has no locks
+    const timespec shortly{0, 1'000'000};
+    (void)::nanosleep(&shortly, nullptr);
+  }
+  return UniqueFd();
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
 /// Removes a socket file that a process of this user has left; one that is bound stays.
 bool remove_stale_file(const SocketAddress& at) {
   struct stat info;
@@ -70,6 +90,12 @@ bool remove_stale_file(const SocketAddress& at) {
 
 /// Returns errno; 0: bound.
 int bind_to(int fd, const SocketAddress& at) { return ::bind(fd, at.get(), at.length) == 0 ? 0 : errno; }
+
+/// The same where a file is, which may be stale.
+int bind_over_file(int fd, const SocketAddress& at) {
+  const UniqueFd lock = lock_folder(folder_of(path_of(at)));
+  return lock && remove_stale_file(at) ? bind_to(fd, at) : EADDRINUSE;
+}
 
 Status in_use(const SocketAddress& at) {
   if (at.internet())
@@ -84,7 +110,8 @@ Status in_use(const SocketAddress& at) {
 }  // namespace
 
 unsigned remove_abandoned_sockets(const std::string& directory, const char* ending, int64_t age_s, unsigned most) {
-  DIR* names = ::opendir(directory.c_str());
+  const UniqueFd lock = lock_folder(directory);
+  DIR* names = lock ? ::opendir(directory.c_str()) : nullptr;
   if (names == nullptr) return 0;
   const std::string_view wanted(ending);
   const int64_t now = ::time(nullptr);
@@ -145,7 +172,7 @@ Status listen_at(const SocketAddress& at, int backlog, UniqueFd* out) {
     (void)::fchmod(fd.get(), 0600);
   }
   int error = bind_to(fd.get(), at);
-  if (error == EADDRINUSE && !at.internet() && remove_stale_file(at)) error = bind_to(fd.get(), at);
+  if (error == EADDRINUSE && !at.internet()) error = bind_over_file(fd.get(), at);
   if (error == EADDRINUSE) return in_use(at);
   if (error == EADDRNOTAVAIL) return fail(TW_ERR_INVALID, "%s is not an address of this machine", at.text().c_str());
   if (error != 0) return fail_errno(error, ("bind to " + at.text()).c_str());

@@ -5,6 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <barrier>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "base/sockets.hpp"
 
 namespace thalweg::impl {
@@ -115,6 +122,37 @@ TEST(Sockets, ASocketThatDoesNotListenYetKeepsItsPath) {
   ASSERT_EQ(::listen(first.get(), 4), 0);
   EXPECT_NE(start_connect(at, &second), TW_ERR_UNREACHABLE) << last_error();
   ::unlink(path.c_str());
+  ::rmdir(directory);
+}
+
+/// Several find the file of one that was killed: who saw it stale removes no other one's, which was bound since.
+TEST(Sockets, OneOfSeveralTakesAStaleFileOver) {
+  constexpr int kRounds = 200, kThreads = 4;
+  char directory[] = "/tmp/sockets_XXXXXX";
+  ASSERT_NE(::mkdtemp(directory), nullptr);
+  const std::string path = std::string(directory) + "/s";
+  SocketAddress at;
+  ASSERT_EQ(unix_address(path, &at), TW_OK);
+  for (int round = 0; round < kRounds; ++round) {
+    UniqueFd listeners[kThreads], stale;
+    ASSERT_EQ(listen_at(at, 4, &stale), TW_OK) << last_error();
+    stale.reset();
+    std::barrier together(kThreads);
+    std::vector<std::thread> threads;
+    for (UniqueFd& listener : listeners) {
+      threads.emplace_back([&] {
+        together.arrive_and_wait();
+        const Status status = listen_at(at, 4, &listener);
+        EXPECT_TRUE(status == TW_OK || status == TW_ERR_ADDRESS_IN_USE) << last_error();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(std::count_if(std::begin(listeners), std::end(listeners), [](const UniqueFd& one) { return bool(one); }), 1)
+        << "round " << round;
+    UniqueFd caller;
+    EXPECT_EQ(start_connect(at, &caller), TW_OK) << last_error();
+    ::unlink(path.c_str());
+  }
   ::rmdir(directory);
 }
 
