@@ -110,9 +110,9 @@ std::string cost_path(const std::string& machine, std::string* why) {
   }
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: only a name; the file names the machine in words
   for (const unsigned char c : machine) hash = (hash ^ c) * 0x100000001b3;
-  char name[64];
-  snprintf(name, sizeof name, "/thalweg/costs-%016llx", static_cast<unsigned long long>(hash));
-  return folder.append(name);
+  char name[32];
+  snprintf(name, sizeof name, "-%016llx", static_cast<unsigned long long>(hash));
+  return folder.append("/thalweg/costs-").append(library_version()).append(name);
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 //   end
 //
 // Untrusted when read: bounded, every value within its limits, nothing unknown. A file that is not right is ignored with one
-// warning. Its name holds a hash of the machine, because home directories are shared between machines.
+// warning. Its name holds the library's version, because no other one reads it, and a hash of the machine, because home
+// directories are shared between machines.
 #pragma once
 #include <span>
 #include <string>
