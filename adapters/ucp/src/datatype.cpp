@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "memory.hpp"
 #include "status.hpp"
 #include "worker.hpp"
 
@@ -140,6 +141,17 @@ Generic* generic_of(ucp_datatype_t datatype) {
   return reinterpret_cast<Generic*>(datatype & ~static_cast<ucp_datatype_t>(UCP_DATATYPE_CLASS_MASK));
 }
 
+/// A list is of one kind: a device moves all of it, or this CPU does.
+ucs_status_t check_kinds(const char* function, const ucp_dt_iov_t* iov, size_t count) {
+  bool of_host = false, of_device = false;
+  for (size_t i = 0; i < count; ++i) {
+    if (iov[i].length != 0) (is_device_memory(iov[i].buffer) ? of_device : of_host) = true;
+  }
+  if (!of_host || !of_device) return UCS_OK;
+  return unsupported(function, "a list (UCP_DATATYPE_IOV) with memory of the host and of a device",
+                     "pass a list for each of them");
+}
+
 ucs_status_t describe_iov(const char* function, const ucp_dt_iov_t* iov, size_t count, Local* into) {
   uintptr_t base = UINTPTR_MAX;
   size_t total = 0, used = 0;
@@ -153,6 +165,7 @@ ucs_status_t describe_iov(const char* function, const ucp_dt_iov_t* iov, size_t 
   if (used == 0) return UCS_OK;
   into->buffer = reinterpret_cast<void*>(base);
   if (used == 1) return UCS_OK;
+  if (ucs_status_t s = check_kinds(function, iov, count); s != UCS_OK) return s;
   std::vector<tw_piece> pieces;
   pieces.reserve(used);
   for (size_t i = 0; i < count; ++i) {
@@ -279,10 +292,13 @@ ucs_status_t ucp_dt_query(ucp_datatype_t datatype, ucp_datatype_attr_t* attr) {
   if ((attr->field_mask & UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE) == 0) return UCS_OK;
   const void* const buffer = (attr->field_mask & UCP_DATATYPE_ATTR_FIELD_BUFFER) != 0 ? attr->buffer : nullptr;
   const size_t count = (attr->field_mask & UCP_DATATYPE_ATTR_FIELD_COUNT) != 0 ? attr->count : 1;
+  if ((datatype & UCP_DATATYPE_CLASS_MASK) == UCP_DATATYPE_IOV) {
+    attr->packed_size = total_of(static_cast<const ucp_dt_iov_t*>(buffer), count);
+    return UCS_OK;
+  }
   if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_GENERIC) {
     Local local;
     const ucs_status_t status = describe("ucp_dt_query", datatype, buffer, count, &local);
-    if (local.made != nullptr) tw_layout_destroy(local.made);
     attr->packed_size = local.length;
     return status;
   }

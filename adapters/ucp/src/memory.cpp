@@ -35,6 +35,11 @@ ucs_memory_type_t type_at(const void* address) {
   }
 }
 
+bool is_device_memory(const void* address) {
+  tw_memory_info info = TW_MEMORY_INFO_INIT;
+  return address != nullptr && tw_memory_query(address, &info) == TW_OK && info.host_access == 0;
+}
+
 }  // namespace thalweg::ucx
 
 using namespace thalweg::ucx;
@@ -94,6 +99,11 @@ ucs_status_t check(const ucp_mem_map_params_t& params, const Wish& wish) {
   if ((wish.flags & UCP_MEM_MAP_FIXED) != 0 && !is_page(wish.address)) {
     tell("ucp_mem_map: UCP_MEM_MAP_FIXED needs the address of a page, not %p", wish.address);
     return UCS_ERR_INVALID_PARAM;
+  }
+  const bool there = (wish.flags & UCP_MEM_MAP_ALLOCATE) != 0 && (wish.flags & UCP_MEM_MAP_FIXED) != 0;
+  if (there && wish.type != UCS_MEMORY_TYPE_HOST && wish.type != UCS_MEMORY_TYPE_UNKNOWN) {
+    return unsupported("ucp_mem_map", "UCP_MEM_MAP_FIXED with UCP_MEM_MAP_ALLOCATE of memory that is not the host's",
+                       "let the library choose the address, or map memory that you have allocated");
   }
   switch (wish.type) {
     case UCS_MEMORY_TYPE_HOST:

@@ -31,6 +31,8 @@ namespace thalweg::ucx {
 
 /// The type of memory at an address; NULL, or memory that no device knows: the host's.
 ucs_memory_type_t type_at(const void* address);
+/// A device's, which this CPU cannot load.
+bool is_device_memory(const void* address);
 
 /// In front of Thalweg's key.
 struct KeyHeader {

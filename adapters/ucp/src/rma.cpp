@@ -103,10 +103,12 @@ struct Atomic {
   void* result = nullptr;  // NULL: not fetched
 };
 
-uint64_t word_at(const void* from, size_t size) {
-  uint64_t word = 0;
-  std::memcpy(&word, from, size);
-  return word;
+/// At an address in any memory.
+ucs_status_t read_word(ucp_worker& worker, const char* function, const void* from, size_t size, uint64_t* word) {
+  *word = 0;
+  if (is_device_memory(from)) return copy(worker, function, word, {from, size});
+  std::memcpy(word, from, size);
+  return UCS_OK;
 }
 
 ucs_status_t check_size(size_t size, const char* function) {
@@ -145,12 +147,14 @@ bool take_op(ucp_atomic_fetch_op_t op, Atomic* into) {
 }
 
 /// A value, and where the old one goes. Of a compare-and-swap the value is what is compared, and the new one lies where the old one goes.
-void take_values(const void* value, void* result, Atomic* into) {
+ucs_status_t take_values(ucp_worker& worker, const char* function, const void* value, void* result, Atomic* into) {
+  if (is_device_memory(result))
+    return unsupported(function, "an old value that goes to memory of a device", "take it into memory of the host");
   into->result = result;
-  into->operand = word_at(value, into->size);
-  if (into->op != TW_ATOMIC_CSWAP) return;
+  if (ucs_status_t s = read_word(worker, function, value, into->size, &into->operand); s != UCS_OK) return s;
+  if (into->op != TW_ATOMIC_CSWAP) return UCS_OK;
   into->compare = into->operand;
-  into->operand = word_at(result, into->size);
+  return read_word(worker, function, result, into->size, &into->operand);
 }
 
 /// The older blocking functions: `word` is the operand.
@@ -251,8 +255,8 @@ ucs_status_ptr_t ucp_atomic_op_nbx(ucp_ep_h ep, ucp_atomic_op_t opcode, const vo
   if (result == nullptr && (opcode == UCP_ATOMIC_OP_SWAP || opcode == UCP_ATOMIC_OP_CSWAP)) {
     return pointer_of(UCS_ERR_INVALID_PARAM);
   }
-  take_values(buffer, result, &one);
   const Hold hold(*ep->worker);
+  if (ucs_status_t s = take_values(*ep->worker, "ucp_atomic_op_nbx", buffer, result, &one); s != UCS_OK) return pointer_of(s);
   return atomic({*ep, *rkey, remote_addr}, one, wanted_send(*param), "ucp_atomic_op_nbx");
 }
 
@@ -262,8 +266,8 @@ ucs_status_ptr_t ucp_atomic_fetch_nb(ucp_ep_h ep, ucp_atomic_fetch_op_t opcode, 
   Atomic one;
   one.size = op_size;
   if (result == nullptr || !take_op(opcode, &one)) return pointer_of(UCS_ERR_INVALID_PARAM);
-  take_values(&value, result, &one);
   const Hold hold(*ep->worker);
+  if (ucs_status_t s = take_values(*ep->worker, "ucp_atomic_fetch_nb", &value, result, &one); s != UCS_OK) return pointer_of(s);
   return atomic({*ep, *rkey, remote_addr}, one, wanted_send(cb), "ucp_atomic_fetch_nb");
 }
 

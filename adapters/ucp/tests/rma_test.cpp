@@ -168,6 +168,27 @@ TEST(Rma, AllocatedWhereTheUserSays) {
   munmap(where, kLength);
 }
 
+/// Of a device's memory the address is not the user's to choose.
+TEST(Rma, OnlyHostMemoryIsAllocatedWhereTheUserSays) {
+  World w;
+  constexpr size_t kLength = 1 << 20;
+  void* const where = mmap(nullptr, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);  // a free place
+  ASSERT_NE(where, MAP_FAILED);
+  munmap(where, kLength);
+  for (const ucs_memory_type_t type : {UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_CUDA_MANAGED}) {
+    ucp_mem_map_params_t params{};
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS |
+                        UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+    params.address = where;
+    params.length = kLength;
+    params.flags = UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED;
+    params.memory_type = type;
+    ucp_mem_h memory = nullptr;
+    EXPECT_EQ(ucp_mem_map(w.a.context, &params, &memory), UCS_ERR_UNSUPPORTED);
+    EXPECT_EQ(memory, nullptr);
+  }
+}
+
 TEST(Rma, NothingRegisteredHasAKeyAsWell) {
   World w;
   w.connect();
