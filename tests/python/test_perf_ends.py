@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import platform
+import resource
 import secrets
 import signal
 import struct
@@ -390,6 +391,29 @@ def test_tuning_uses_a_key_of_the_environment_again_and_again(tmp_path):
     )
     assert done.returncode in (0, 1), done.stderr  # 1: not within what it promises, so short
     assert [path["path"] for path in json.loads(done.stdout)["paths"]] == ["shm", "tcp"]
+
+
+@pytest.mark.parametrize("memory", ["plain", "huge"])
+def test_buffers_that_find_no_room_are_refused_with_the_remedy(memory):
+    """More than the process may have of addresses."""
+    done = subprocess.run(
+        [native.program("thalweg-perf"), "tag_lat", "--size", "1024G", "--memory", memory],
+        env=packaged(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 39, 1 << 39)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert f"bytes of {memory} memory" in done.stderr and "smaller --size" in done.stderr
+
+
+def test_a_job_of_ranks_that_does_not_begin_leaves_no_folder(tmp_path):
+    """The library is refused its settings once the store's folder is there."""
+    done = perf("allreduce", "-n", "2", environment={"THALWEG_TLS": "perhaps", "TMPDIR": str(tmp_path)})
+    assert done.returncode == 3 and "THALWEG_TLS" in done.stderr
+    assert not list(tmp_path.glob("thalweg-perf-*"))
 
 
 def test_a_job_of_ranks_leaves_no_folder(begin, tmp_path):

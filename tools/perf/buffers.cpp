@@ -44,10 +44,23 @@ Buffers::Buffers(tw_context* context, const Order& order, size_t count, int side
   poison();
 }
 
+namespace {
+
+[[noreturn]] void end_without_room(const std::string& memory, size_t total) {
+  end_with("there is no room for " + std::to_string(total) + " bytes of " + memory +
+           " memory, the buffers of one side: take a smaller --size or --window, or free memory");
+}
+
+bool lacks_room(tw_status status) {
+  return status == TW_ERR_NO_MEMORY || status == TW_ERR_NO_SHARED_MEMORY || status == TW_ERR_LIMIT;
+}
+
+}  // namespace
+
 void Buffers::allocate(const std::string& memory, size_t total) {
   const bool huge = memory == "huge";
   if (huge || memory == "plain") {
-    if (posix_memalign(&plain_, huge ? 2u << 20 : 4096, total) != 0) die("allocating buffers", TW_ERR_NO_MEMORY);
+    if (posix_memalign(&plain_, huge ? 2u << 20 : 4096, total) != 0) end_without_room(memory, total);
     if (huge) madvise(plain_, total, MADV_HUGEPAGE);
     data_ = static_cast<unsigned char*>(plain_);
     must(tw_memory_register(context_, data_, total, nullptr, &memory_), "tw_memory_register");
@@ -55,7 +68,9 @@ void Buffers::allocate(const std::string& memory, size_t total) {
   }
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.place = memory.c_str();
-  must(tw_memory_allocate(context_, total, &options, &memory_), "tw_memory_allocate");
+  const tw_status status = tw_memory_allocate(context_, total, &options, &memory_);
+  if (lacks_room(status)) end_without_room(memory, total);
+  must(status, "tw_memory_allocate");
   data_ = static_cast<unsigned char*>(tw_memory_address(memory_));
 }
 

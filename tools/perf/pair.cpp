@@ -12,15 +12,16 @@
 
 namespace perf {
 
+void (*before_failing)() = nullptr;
+
 [[noreturn]] void die(const char* what, tw_status status) {
-  std::fprintf(stderr, "thalweg perf: %s: %s: %s\n", what, tw_status_name(status), tw_last_error());
-  std::fflush(stdout);
-  _exit(3);
+  end_with(std::string(what) + ": " + tw_status_name(status) + ": " + tw_last_error());
 }
 
 [[noreturn]] void end_with(const std::string& text) {
   std::fprintf(stderr, "thalweg perf: %s\n", text.c_str());
   std::fflush(stdout);
+  if (before_failing != nullptr) before_failing();
   _exit(3);
 }
 

@@ -10,6 +10,8 @@
 
 namespace perf {
 
+/// Called where this process ends by what follows, if set: what it leaves otherwise.
+extern void (*before_failing)();
 [[noreturn]] void die(const char* what, tw_status status);
 /// What goes wrong outside of the library: the text, and the end of the process.
 [[noreturn]] void end_with(const std::string& text);

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "processes.hpp"
 
@@ -32,24 +34,49 @@ bool launched() {
   return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
 }
 
+/// Of the store, while ranks may read it; "": it is gone, or a launcher's.
+std::string folder;
+/// What was started here.
+std::vector<pid_t> children;
+
+void remove_folder() {
+  if (folder.empty()) return;
+  ::unlink((folder + "/store").c_str());
+  ::rmdir(folder.c_str());
+  folder.clear();
+}
+
+/// Children that are about to open the store would make it anew.
+void remove_folder_of_failure() {
+  if (folder.empty()) return;
+  for (const pid_t child : children) {
+    (void)::kill(child, SIGKILL);
+    (void)exit_code_of(child);
+  }
+  remove_folder();
+}
+
 }  // namespace
 
 void Ranks::start_others(unsigned count, char** argv) {
   std::error_code none;
   const std::filesystem::path temporary = std::filesystem::temp_directory_path(none);
-  folder_ = (none ? std::filesystem::path("/tmp") : temporary) / kFolder;
-  if (::mkdtemp(folder_.data()) == nullptr)
-    end_with("cannot make a folder " + folder_ + ": " + std::strerror(errno) + "; set TMPDIR");
-  ::setenv("THALWEG_STORE", ("file:" + folder_ + "/store").c_str(), 1);
+  std::string made = (none ? std::filesystem::path("/tmp") : temporary) / kFolder;
+  if (::mkdtemp(made.data()) == nullptr)
+    end_with("cannot make a folder " + made + ": " + std::strerror(errno) + "; set TMPDIR");
+  folder = made;
+  before_failing = remove_folder_of_failure;
+  ::setenv("THALWEG_STORE", ("file:" + folder + "/store").c_str(), 1);
   ::setenv("THALWEG_SIZE", std::to_string(count).c_str(), 1);
   for (unsigned i = 1; i < count; ++i) {
     ::setenv("THALWEG_RANK", std::to_string(i).c_str(), 1);
     const pid_t child = start_child();
     if (child == 0) {
+      before_failing = nullptr;
       ::execv("/proc/self/exe", argv);
       _exit(127);
     }
-    children_.push_back(child);
+    children.push_back(child);
   }
   ::setenv("THALWEG_RANK", "0", 1);
 }
@@ -75,16 +102,14 @@ Ranks::Ranks(const Options& o, char** argv) {
   if (started_by_perf() && alone) pin_to_core(rank);
   if (!started_by_perf()) return;
   barrier();  // all have met, and read the store no more: whatever ends this leaves nothing behind
-  if (folder_.empty()) return;
-  ::unlink((folder_ + "/store").c_str());
-  ::rmdir(folder_.c_str());
+  remove_folder();
 }
 
 int Ranks::end() {
   barrier();
   must(tw_group_destroy(group), "tw_group_destroy");
   int code = 0;
-  for (const int child : children_) code = std::max(code, exit_code_of(child));
+  for (const pid_t child : children) code = std::max(code, exit_code_of(child));
   return code;
 }
 

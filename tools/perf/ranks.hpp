@@ -35,8 +35,6 @@ class Ranks {
 
  private:
   void start_others(unsigned count, char** argv);
-  std::string folder_;  // of the store; "": a launcher's
-  std::vector<int> children_;
 };
 
 }  // namespace perf
