@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "protocols/active.hpp"
+#include "protocols/answer.hpp"
 #include "protocols/blocks.hpp"
 #include "protocols/bounce.hpp"
 #include "protocols/bytes.hpp"
@@ -353,15 +354,32 @@ Status Engine::arm() {
   return TW_OK;
 }
 
+/// May a control frame to this peer wait? As many may to all peers as to one alone, beyond which each still has its share; the peer
+/// to which most wait is left.
+bool Engine::may_queue(Peer& peer) {
+  if (control_frames < ControlQueue::kLimit) return true;
+  size_t all = 0;
+  Peer* most = &peer;
+  for (Peer* const one : peers()) {
+    if (one->doomed) continue;  // its frames go with it, at the end of this progress
+    all += one->control.size();
+    if (one->control.size() > most->control.size()) most = one;
+  }
+  if (all < ControlQueue::kLimit || most->control.size() < ControlQueue::kShare) return true;
+  doom(*most, TW_ERR_PEER_LOST, kUnreadAnswers);
+  return most != &peer;
+}
+
 void Engine::send_control(Peer& peer, FrameHeader header, const void* body) {
   if (peer.link == nullptr || peer.doomed) return;
   if (peer.control.empty() && peer.link->port->send(*peer.link, header, body) == TW_OK) return;
-  if (peer.control.full()) return doom(peer, TW_ERR_PEER_LOST, "the peer sends requests but does not read the answers");
+  if (!may_queue(peer)) return;
   ControlFrame frame;
   peer.tally.retries.add();
   frame.header = header;
   if (header.length > 0) __builtin_memcpy(frame.body, body, header.length);
   peer.control.push(frame);
+  ++control_frames;
   pusher_.wants(peer);
 }
 

@@ -249,11 +249,13 @@ class Engine final : public Sink {
   RunPool& runs() { return *runs_; }
   const RunPool& runs() const { return *runs_; }
   Incoming incoming;
-  uint64_t granted = 0;       // of unexpected_budget, to all peers
-  uint64_t headers = 0;       // ... of that, for long headers of active messages
-  uint64_t answers_cost = 0;  // of the answers that wait for room to any peer (answer.hpp)
+  uint64_t granted = 0;         // of unexpected_budget, to all peers
+  uint64_t headers = 0;         // ... of that, for long headers of active messages
+  uint64_t answers_cost = 0;    // of the answers that wait for room to any peer (answer.hpp)
+  uint64_t control_frames = 0;  // that wait for room to any peer
 
  private:
+  [[gnu::cold]] bool may_queue(Peer& peer);
   unsigned progress_locked();
   unsigned progress_ports();
   unsigned progress_waiting();

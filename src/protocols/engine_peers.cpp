@@ -75,6 +75,7 @@ void Engine::end_runs(Peer& peer, Status status, const std::string& why) {
   peer.why = why;
   if (first && options_.traffic != nullptr) options_.traffic->lost(peer.tally, status);
   peer.limits = Limits{};
+  control_frames -= peer.control.size();
   peer.control.clear();
   peer.assembly = Assembly{};
   peer.destination = nullptr;

@@ -30,9 +30,10 @@ struct ControlFrame {
 };
 class ControlQueue {
  public:
-  static constexpr size_t kLimit = 1u << 19;      // a peer that lets more pile up is not reading at all
+  static constexpr size_t kLimit = 1u << 19;  // to all peers
+  static constexpr size_t kShare = 1u << 12;  // of each, however many there are: who lets more pile up is not reading at all
   bool empty() const { return frames_.empty(); }  // pop() clears after the last
-  bool full() const { return frames_.size() - head_ >= kLimit; }
+  size_t size() const { return frames_.size() - head_; }
   const ControlFrame& front() const { return frames_[head_]; }
   void pop() {
     if (++head_ == frames_.size()) clear();

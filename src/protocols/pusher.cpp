@@ -44,6 +44,7 @@ unsigned Pusher::push(Peer& peer) {
     room = status == TW_OK;
     if (room) {
       peer.control.pop();
+      --engine_.control_frames;
       ++events;
     }
   }

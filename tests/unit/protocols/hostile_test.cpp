@@ -965,5 +965,90 @@ TEST(Hostile, ManyRequestersThatReadNoAnswersDoNotTakeAllRequests) {
   EXPECT_EQ(w.right->answers_cost, 10u);
 }
 
+/// The same with answers that are frames of their own.
+class ShortAnswers : public ::testing::Test {
+ protected:
+  void attach(size_t others) {
+    w.connect();
+    others_ = std::deque<Peer>(others);
+    for (Peer& other : others_) {
+      FakeLink *there = nullptr, *here = nullptr;
+      FakePort::connect(*w.pa, *w.pb, &there, &here);
+      w.right->attach(other, *here);
+      links_.push_back(here);
+    }
+    w.pb->allowed = 0;  // no way back
+  }
+  /// Of memory that there is not: refused at once.
+  void ask(FakeLink& link) {
+    const GetBody body{1, 8, 0, 0};
+    if (!link.dead) w.pb->inject(link, make_header(Frame::get, sizeof body, 0x1234567, 0), bytes_of(&body, sizeof body));
+  }
+  void ask_all(int times) {  // of a few peers: as often as one progress takes
+    for (int i = 0; i < times; ++i) {
+      for (FakeLink* const link : links_) ask(*link);
+    }
+    w.right->progress();
+  }
+  void ask_often(FakeLink& link, size_t times) {
+    for (size_t i = 0; i < times; ++i) {
+      ask(link);
+      if (i % 60 == 59 || i + 1 == times) w.right->progress();
+    }
+  }
+  size_t waiting() const {
+    size_t all = w.b.control.size();
+    for (const Peer& other : others_) all += other.control.size();
+    return all;
+  }
+  size_t lost() const {
+    return static_cast<size_t>(
+        std::count_if(others_.begin(), others_.end(), [](const Peer& one) { return one.state == TW_ERR_PEER_LOST; }));
+  }
+  void let_go() {
+    w.pb->allowed = SIZE_MAX;
+    for (Peer& other : others_) w.right->remove(other);
+  }
+  World w;
+  std::deque<Peer> others_;
+  std::vector<FakeLink*> links_;
+};
+
+/// Each of nine may have more waiting alone than all of them together.
+TEST_F(ShortAnswers, ThatArePiledUpByManyPeersAreBoundedTogether) {
+  attach(9);
+  for (int i = 0; i < 10; ++i) ask(*w.lb);
+  size_t most = 0;
+  for (size_t sent = 0; sent < ControlQueue::kLimit * 5 / 4; sent += 63) {
+    ask_all(7);
+    EXPECT_EQ(waiting(), w.right->control_frames);
+    most = std::max(most, waiting());
+  }
+  EXPECT_LE(most, ControlQueue::kLimit);
+  EXPECT_GT(most, ControlQueue::kLimit / 2);
+  EXPECT_EQ(w.b.state, TW_OK);
+  EXPECT_GT(lost(), 0u);
+  EXPECT_LT(lost(), 9u);
+  let_go();
+  EXPECT_EQ(w.right->control_frames, 10u);
+  w.settle();
+  EXPECT_EQ(w.right->control_frames, 0u);
+}
+
+TEST_F(ShortAnswers, AFewToEachOfManyPeersLoseNone) {
+  constexpr size_t kPeers = 160, kEach = ControlQueue::kShare - 16;
+  static_assert(kPeers * kEach > ControlQueue::kLimit);
+  attach(kPeers);
+  for (FakeLink* const link : links_) ask_often(*link, kEach);
+  EXPECT_EQ(lost(), 0u);
+  EXPECT_EQ(waiting(), kPeers * kEach);
+  EXPECT_EQ(w.right->control_frames, kPeers * kEach);
+  ask_often(*links_[0], 60);  // one that piles up more than the others
+  EXPECT_EQ(others_[0].state, TW_ERR_PEER_LOST);
+  EXPECT_EQ(lost(), 1u);
+  let_go();
+  EXPECT_EQ(w.right->control_frames, 0u);
+}
+
 }  // namespace
 }  // namespace thalweg::test
