@@ -13,7 +13,8 @@
 namespace thalweg::impl {
 namespace {
 
-void* const* heap_end = nullptr;  // the C library's word of it
+void* no_heap = nullptr;
+void* const* heap_end = &no_heap;  // the C library's word of it
 
 struct Range {
   uintptr_t begin = 0, end = 0;
@@ -33,8 +34,8 @@ int take_program(dl_phdr_info* program, size_t, void* out) {
   return 1;  // no other
 }
 
-/// What the kernel calls [heap] and [stack].
-void read_map(Range* heap, Range* stack) {
+/// What the kernel calls [heap] and [stack], and where the heap ends at the latest: something else lies there.
+void read_map(Range* heap, Range* stack, uintptr_t* beyond) {
   struct Close {
     void operator()(FILE* file) const { std::fclose(file); }
   };
@@ -45,8 +46,11 @@ void read_map(Range* heap, Range* stack) {
     Range* const range = std::strstr(line, " [heap]\n") != nullptr    ? heap
                          : std::strstr(line, " [stack]\n") != nullptr ? stack
                                                                       : nullptr;
+    const bool behind_heap = range != heap && heap->end != 0 && *beyond == 0;
     Range found;
-    if (range == nullptr || std::sscanf(line, "%lx-%lx", &found.begin, &found.end) != 2) continue;
+    if ((range == nullptr && !behind_heap) || std::sscanf(line, "%lx-%lx", &found.begin, &found.end) != 2) continue;
+    if (behind_heap) *beyond = found.begin;
+    if (range == nullptr) continue;
     if (range->end == 0) range->begin = found.begin;  // of several parts the first
     range->end = found.end;
   }
@@ -58,17 +62,18 @@ HostRanges host_ranges;
 
 void HostRanges::find() {
   Range data, heap, stack;
+  uintptr_t beyond = 0;
   dl_iterate_phdr(take_program, &data);
   data_ = data.begin;
   data_length_ = data.end - data.begin;
-  read_map(&heap, &stack);
+  read_map(&heap, &stack, &beyond);
   stack_end_ = stack.end;
   // The word that sbrk(0) returns, which is a system call in some C libraries. Where the heap is not the kernel's (valgrind has its own),
-  // none is known.
+  // the word lies elsewhere, and none is known. Other threads may move the heap's end meanwhile.
   void* const* const word = static_cast<void**>(dlsym(RTLD_DEFAULT, "__curbrk"));
-  if (word == nullptr || heap.end == 0 || *word != sbrk(0)) return;
-  const auto end = reinterpret_cast<uintptr_t>(*word);
-  if (end <= heap.begin || end > heap.end || heap.end - end >= (1u << kPageBits)) return;
+  if (word == nullptr || heap.end == 0) return;
+  const auto end = reinterpret_cast<uintptr_t>(__atomic_load_n(word, __ATOMIC_RELAXED));
+  if (end <= heap.begin || end > beyond) return;
   heap_end = word;
   heap_ = heap.begin;
 }

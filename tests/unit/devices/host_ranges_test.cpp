@@ -3,10 +3,13 @@
 #include "devices/host_ranges.hpp"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -28,7 +31,42 @@ TEST_F(HostRangesTest, ContainTheHeapThoughItGrows) {
   EXPECT_TRUE(ranges.contain(small[5000].get() + 999));
   EXPECT_FALSE(ranges.contain(sbrk(0)));
 }
+
+/// This thread's malloc uses the heap, and moves its end while another one reads where it is.
+TEST_F(HostRangesTest, FindTheHeapThoughItsEndMoves) {
+  const auto kept = std::make_unique<char[]>(100);
+  ASSERT_TRUE(ranges.contain(kept.get()));
+  std::atomic<bool> done{false};
+  int unknown = 0;
+  std::thread finder([&] {
+    for (int i = 0; i < 300; ++i) {
+      HostRanges own;
+      own.find();
+      unknown += !own.contain(kept.get());
+    }
+    done = true;
+  });
+  std::set<void*> ends;
+  while (!done) {
+    std::vector<std::unique_ptr<char[]>> large(64);
+    for (auto& one : large) one.reset(new char[100'000]);
+    ends.insert(sbrk(0));
+    large.clear();
+    malloc_trim(0);
+    ends.insert(sbrk(0));
+  }
+  finder.join();
+  EXPECT_EQ(unknown, 0);
+  EXPECT_GT(ends.size(), 1u) << "the end did not move";
+}
 #endif
+
+/// Nor where no heap is known.
+TEST_F(HostRangesTest, ContainNothingBeforeTheyAreFound) {
+  const HostRanges none;
+  EXPECT_FALSE(none.contain(reinterpret_cast<void*>(~uintptr_t{0})));
+  EXPECT_FALSE(none.contain(in_static_data));
+}
 
 TEST_F(HostRangesTest, ContainStaticDataAndTheStackThatIsInUse) {
   char here[100];
