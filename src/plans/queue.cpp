@@ -305,20 +305,27 @@ Status tw_queue::ready(tw_plan& plan) {
   return plan.prepare(0);
 }
 
-/// Of the library or a device: no other one has its number. 0: the program's own memory, which peers know by its address.
-uint64_t tw_queue::allocation_at(const void* address) const {
+/// Of the library, a device, or pinned: no other one has its number. 0: the program's own memory, which peers know by its address.
+/// ask: also of what no device can own, which may be pinned.
+uint64_t tw_queue::allocation_at(const void* address, bool ask) const {
   uint64_t segment = 0, offset = 0;
   if (proxy.context.registry->find_segment(address, 1, &segment, &offset)) return segment;
-  if (address == nullptr || !may_be_on_device(address)) return 0;
+  if (address == nullptr || (!ask && !may_be_on_device(address))) return 0;
   BufferInfo info;
   return find_device(reinterpret_cast<uint64_t>(address), &info) == TW_OK ? info.buffer_id : 0;
 }
 
-/// Kernels of collectives use nothing but the address.
+tw_queue::Buffer tw_queue::buffer_at(const void* address) const {
+  BufferInfo info;
+  return {address, allocation_at(address, true), address != nullptr && on_device(address, &info)};
+}
+
+/// Kernels of collectives use nothing but the address, which memory of the host has to be pinned for.
 bool tw_queue::has_moved(const Kept& one) const {
-  if (one.plan->prepared() && one.plan->has_kernels()) return false;
-  return std::any_of(one.buffers.begin(), one.buffers.end(),
-                     [this](const Buffer& buffer) { return allocation_at(buffer.address) != buffer.allocation; });
+  const bool by_address = one.plan->prepared() && one.plan->has_kernels();
+  return std::any_of(one.buffers.begin(), one.buffers.end(), [&](const Buffer& was) {
+    return !(by_address && was.of_device) && allocation_at(was.address, was.allocation != 0) != was.allocation;
+  });
 }
 
 /// False: it has runs under way.
@@ -396,7 +403,7 @@ Status tw_queue::keep(const Key& key, Buffers buffers, const Work& fill) {
   asked.kept = true;
   auto plan = std::make_unique<tw_plan>(proxy, asked);
   Kept made{plan.get(), 0, 0, {}};
-  for (const void* const address : buffers) made.buffers.push_back({address, allocation_at(address)});
+  for (const void* const address : buffers) made.buffers.push_back(buffer_at(address));
   if (Status s = fill(*plan); is_error(s)) return s;
   made.receives = plan->receives_of_channel();
   leave_room(key, made.receives);

@@ -61,6 +61,7 @@ struct tw_queue {
   struct Buffer {
     const void* address;
     uint64_t allocation;
+    bool of_device;
   };
   struct Kept {
     tw_plan* plan;
@@ -74,7 +75,8 @@ struct tw_queue {
   Status keep(const Key& key, Buffers buffers, const Work& fill);
   Status ready(tw_plan& plan);
   Status refuse_in_capture(const char* what);
-  uint64_t allocation_at(const void* address) const;
+  uint64_t allocation_at(const void* address, bool ask) const;
+  Buffer buffer_at(const void* address) const;
   bool has_moved(const Kept& one) const;
   static bool drop(tw_plan& plan);
   void drop_ended();

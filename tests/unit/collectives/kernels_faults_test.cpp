@@ -68,6 +68,41 @@ TEST(KernelsFaults, AFailedLaunchIsNotWaitedFor) {
   });
 }
 
+alignas(4096) char pinned_by_turns[2][8192];
+
+/// A kernel is not launched with an address that its device reaches no more; no call that is refused harms later ones.
+TEST(KernelsFaults, HostMemoryThatIsPinnedNoMoreIsRefused) {
+  run_group(2, [](GroupRank& rank) {
+    constexpr size_t kCount = 301, kBytes = kCount * sizeof(int32_t), kOut = 4096;
+    OwnQueue queue(rank, place_of(rank, true));
+    impl::Device& device = *executor_of(queue).device();
+    char* const in = pinned_by_turns[rank.rank.number];
+    const auto sum = [&] {
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = "ll";
+      return tw_allreduce_on(queue, rank.group, in, in + kOut, kCount, TW_TYPE_INT32, TW_REDUCE_XOR, &options);
+    };
+    for (int turn = 0; turn < 3; ++turn) {
+      ASSERT_EQ(device.register_host(in, sizeof pinned_by_turns[0]), TW_OK) << impl::last_error();
+      for (int call = 0; call < 2; ++call) {
+        const std::string mine = random_bytes(kBytes);
+        std::string all(2 * kBytes, '\0'), wanted(kBytes, '\0');
+        ASSERT_EQ(Rank::exchange(&rank.rank, mine.data(), kBytes, all.data()), TW_OK);
+        for (size_t i = 0; i < kBytes; ++i) wanted[i] = static_cast<char>(all[i] ^ all[kBytes + i]);
+        std::copy(mine.begin(), mine.end(), in);
+        ASSERT_EQ(sum(), TW_OK) << tw_last_error();
+        queue.synchronize();
+        EXPECT_TRUE(std::string(in + kOut, kBytes) == wanted) << "turn " << turn;
+      }
+      ASSERT_EQ(device.unregister_host(in), TW_OK) << impl::last_error();
+      EXPECT_EQ(sum(), TW_ERR_UNSUPPORTED);
+      EXPECT_THAT(tw_last_error(), HasSubstr("pinned"));
+    }
+    EXPECT_EQ(tw_queue_check(queue), TW_OK) << tw_last_error();
+    rank.rank.barrier();
+  });
+}
+
 /// The next kernel still comes behind the one before the launch that failed.
 TEST(KernelsFaults, AFailedLaunchLeavesTheOrder) {
   if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";

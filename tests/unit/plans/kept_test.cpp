@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 
+#include "devices/registry.hpp"
 #include "pair.hpp"
 #include "plans/c_steps.hpp"
 #include "plans/queue.hpp"
@@ -185,6 +186,39 @@ TEST_P(Kept, AWaitIsForTheSignalThatIsThere) {
   ASSERT_EQ(tw_wait_on(qa, second, 0, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
   EXPECT_EQ(tw_signal_destroy(second), TW_OK) << tw_last_error();
+}
+
+alignas(4096) unsigned char in_static_data[8192];
+
+/// A device reaches it while it is pinned. What it is then, its place does not say: no device owns static data.
+TEST_P(Kept, ABufferThatIsPinnedNoMoreHasAnotherPlan) {
+  if (std::string(GetParam().place) == "host") GTEST_SKIP() << "the host's queue reaches it anyway";
+  constexpr size_t kSize = 5'003;
+  Target target;
+  make_target(b, a, GetParam().place, kSize, TW_SIGNAL_ADD, &target);
+  tw_queue* const qa = queue(a);
+  impl::Device* const device = impl::list_devices(nullptr)[0];
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  const auto put = [&](const char* when) {
+    const Bytes data = random_bytes(kSize);
+    std::copy(data.begin(), data.end(), in_static_data + 1);
+    EXPECT_EQ(tw_put_on(qa, a.endpoint, in_static_data + 1, kSize, target.remote, 0, nullptr), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << when << ": " << tw_last_error();
+    EXPECT_TRUE(b.load(target.address, kSize) == data) << when;
+  };
+  for (int turn = 0; turn < 3 && !HasFailure(); ++turn) {
+    EXPECT_EQ(device->register_host(in_static_data, sizeof in_static_data), TW_OK) << impl::last_error();
+    put("pinned");
+    put("pinned, again");
+    EXPECT_EQ(device->unregister_host(in_static_data), TW_OK) << impl::last_error();
+    put("not pinned");
+    put("not pinned, again");
+  }
+  stop = true;
+  progress.join();
 }
 
 /// They share a plan, and each run has the value of its own call.
