@@ -406,8 +406,10 @@ typedef struct tw_am_message {
   size_t length;
   tw_am_data *descriptor; /* names the payload when kept */
 } tw_am_message;
-/** Runs in progress; may post, may not progress. Returns TW_OK when done with the message, TW_IN_PROGRESS to keep
- *  message->descriptor for a later tw_am_recv or tw_am_release. */
+/** Runs in progress, under the lock of a worker made with TW_THREADS_MULTI; may post through endpoints of this worker, may
+ *  not progress. Through another worker's only where no handler of that one posts through this one's, nor by way of a third:
+ *  they would wait for each other for ever (completion callbacks run without the lock). Returns TW_OK when done with the message,
+ *  TW_IN_PROGRESS to keep message->descriptor for a later tw_am_recv or tw_am_release. */
 typedef tw_status (*tw_am_handler)(void *arg, const tw_am_message *message);
 /** Sets the handler of id (< 4096); NULL takes it away. Messages without a handler are counted and dropped with a warning. */
 TW_CHECKED tw_status tw_am_register(tw_worker *worker, uint16_t id, tw_am_handler handler, void *arg);
