@@ -7,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <thalweg/thalweg.h>
 #include <unistd.h>
+
+enum { PAIR_SECONDS = 30 }; /* neither waits longer for what the other has not done */
 
 typedef struct pair {
   int rank; /* 0: started by the user, 1: started by rank 0 */
@@ -33,7 +36,7 @@ static inline void pair_move(pair *p, int out, void *data, size_t length) {
   ssize_t moved;
   if (length == 0) return;
   moved = out ? send(p->socket, data, length, MSG_NOSIGNAL) : recv(p->socket, data, length, MSG_WAITALL);
-  if (moved != (ssize_t)length) fail("exchange", "the other process ended");
+  if (moved != (ssize_t)length) fail(p->rank == 0 ? "rank 1" : "rank 0", "it has ended, or has not come to this point in 30 s");
 }
 
 /* Small things before there is a connection: addresses and keys, length first. Gives what was received, to be freed, and its length. */
@@ -54,6 +57,7 @@ static inline void pair_meet(pair *p) {
 }
 
 static inline void pair_open(pair *p, char **argv) {
+  const struct timeval patience = {PAIR_SECONDS, 0};
   char number[16];
   void *mine, *theirs;
   size_t length = 0;
@@ -75,6 +79,7 @@ static inline void pair_open(pair *p, char **argv) {
     close(ends[1]);
     p->socket = ends[0];
   }
+  if (setsockopt(p->socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0) fail("setsockopt", "failed");
   must(tw_context_create(NULL, &p->context), "tw_context_create");
   must(tw_worker_create(p->context, NULL, &p->worker), "tw_worker_create");
   must(tw_worker_address(p->worker, NULL, &length), "tw_worker_address"); /* how much it takes */
@@ -104,7 +109,9 @@ static inline void pair_receive(pair *p, void *data, size_t length, uint64_t tag
   tw_request request = TW_REQUEST_NONE;
   from.source = p->endpoint;
   must(tw_recv(p->worker, data, length, tag, UINT64_MAX, &from, &request), "tw_recv");
-  if (request != TW_REQUEST_NONE) must(tw_request_finish(request), "tw_request_finish");
+  if (tw_request_wait(request, PAIR_SECONDS * 1000000000ull) == TW_ERR_TIMED_OUT)
+    fail(p->rank == 0 ? "rank 1" : "rank 0", "it has sent nothing in 30 s");
+  must(tw_request_finish(request), "tw_request_finish");
 }
 
 #endif

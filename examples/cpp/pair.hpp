@@ -3,9 +3,11 @@
 // worker, exchange addresses over the socket and connect. Real programs exchange addresses by any means; see thalweg::Store.
 #pragma once
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,6 +16,8 @@
 #include <thalweg/thalweg.hpp>
 
 namespace examples {
+
+inline constexpr std::chrono::seconds kPatience{30};  // neither waits longer for what the other has not done
 
 inline void must(tw_status status) {
   if (status < 0) throw thalweg::Error(status);
@@ -30,8 +34,40 @@ class Start {
     if (const char* number = std::getenv("PAIR_SOCKET")) {
       rank = 1;
       socket_ = std::atoi(number);
-      return;
+    } else {
+      start_other(argv);
     }
+    const timeval patience{kPatience.count(), 0};
+    expect(::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0, "setsockopt failed");
+  }
+
+  /// A small string for a string.
+  std::string exchange(const std::string& mine) const {
+    size_t length = mine.size();
+    expect(::send(socket_, &length, sizeof length, MSG_NOSIGNAL) == sizeof length, missing());
+    expect(mine.empty() || ::send(socket_, mine.data(), length, MSG_NOSIGNAL) > 0, missing());
+    expect(::recv(socket_, &length, sizeof length, MSG_WAITALL) == sizeof length, missing());
+    std::string theirs(length, '\0');
+    expect(theirs.empty() || ::recv(socket_, theirs.data(), length, MSG_WAITALL) > 0, missing());
+    return theirs;
+  }
+
+  const char* missing() const {
+    return rank == 0 ? "rank 1 has ended, or has not come to this point in 30 s"
+                     : "rank 0 has ended, or has not come to this point in 30 s";
+  }
+
+  /// Rank 0: how the other one ended.
+  int join() const {
+    int status = 0;
+    if (rank == 0) ::waitpid(child_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  }
+
+  int rank = 0;
+
+ private:
+  void start_other(char** argv) {
     int ends[2];
     expect(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair failed");
     socket_ = ends[0];
@@ -46,27 +82,6 @@ class Start {
     std::_Exit(127);
   }
 
-  /// A small string for a string.
-  std::string exchange(const std::string& mine) const {
-    size_t length = mine.size();
-    expect(::send(socket_, &length, sizeof length, MSG_NOSIGNAL) == sizeof length, "the other process ended");
-    expect(mine.empty() || ::send(socket_, mine.data(), length, MSG_NOSIGNAL) > 0, "the other process ended");
-    expect(::recv(socket_, &length, sizeof length, MSG_WAITALL) == sizeof length, "the other process ended");
-    std::string theirs(length, '\0');
-    expect(theirs.empty() || ::recv(socket_, theirs.data(), length, MSG_WAITALL) > 0, "the other process ended");
-    return theirs;
-  }
-
-  /// Rank 0: how the other one ended.
-  int join() const {
-    int status = 0;
-    if (rank == 0) ::waitpid(child_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  }
-
-  int rank = 0;
-
- private:
   int socket_ = -1;
   pid_t child_ = -1;
 };
@@ -82,7 +97,9 @@ struct Pair {
   void receive(thalweg::Bytes to, uint64_t tag) const {
     thalweg::Request received;
     must(worker.recv(to, tag, received, UINT64_MAX, thalweg::OpOptions().source(endpoint.get())));
-    must(received.wait());
+    const tw_status status = received.wait(kPatience);
+    expect(status != TW_ERR_TIMED_OUT, start.missing());
+    must(status);
   }
 
   void close() {

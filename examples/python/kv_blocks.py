@@ -26,7 +26,8 @@ def source(pipe, key):
     peer.put(cache[WANTED[-1]], remote, (len(WANTED) - 1) * BLOCK, signal=arrived, value=len(WANTED), after_all=True)
     peer.flush()
     pipe.send([zlib.crc32(cache[block]) for block in WANTED])
-    pipe.recv()  # the target has looked
+    assert pipe.poll(60), "the target does not say that it has looked"
+    pipe.recv()
     peer.close()
 
 
@@ -40,6 +41,7 @@ if __name__ == "__main__":
     worker = tw.Worker(context)
     memory = tw.Memory.allocate(context, len(WANTED) * BLOCK)
     arrived = tw.Signal(worker)
+    assert here.poll(60), "the source does not say that it is there"
     here.recv()
     here.send((worker.address, memory.export(), arrived.export()))
     arrived.wait(len(WANTED), timeout=30)
@@ -51,7 +53,8 @@ if __name__ == "__main__":
         worker.wait(0.01)
     assert sums == here.recv()
     here.send("seen")
-    while other.is_alive():
+    while other.is_alive():  # its close may need this side's progress
+        assert time.monotonic() < deadline, "the source has not ended"
         worker.wait(0.01)
     other.join()
     assert other.exitcode == 0
