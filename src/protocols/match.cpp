@@ -30,10 +30,11 @@ Matcher::~Matcher() {
   }
 }
 
-OpRun* Matcher::any_posted() const {
+OpRun* Matcher::any_posted(size_t* from) const {
   if (posted_.get() == 0) return nullptr;
-  for (const RunList& list : exact_) {
-    if (!list.empty()) return list.front();
+  for (size_t looked = 0; looked < exact_.size(); ++looked, ++*from) {
+    if (*from >= exact_.size()) *from = 0;
+    if (!exact_[*from].empty()) return exact_[*from].front();
   }
   return wild_.front();
 }

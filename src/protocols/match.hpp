@@ -56,8 +56,8 @@ class Matcher {
   uint64_t unmatched_count() const { return unmatched_.get(); }
   /// Neither a posted receive nor an unmatched message.
   bool nothing_to_match() const { return posted_.get() == 0 && first_ == nullptr; }
-  /// Any posted receive, or null (to end them all).
-  OpRun* any_posted() const;
+  /// Any posted receive, or null (to end them all). *from: 0 at first; where it was found, and the next look begins.
+  OpRun* any_posted(size_t* from) const;
   /// The earliest posted receive that takes this message, out of matching; or null.
   OpRun* match(uint64_t tag, const Peer* peer) {
     OpRun* best = peek(tag, peer);

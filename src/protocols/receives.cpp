@@ -28,7 +28,8 @@ Receives::Held Receives::held() const {
 
 void Receives::end_all(Status status, const char* why) {
   for (const auto& matcher : matchers_) {
-    while (OpRun* run = matcher->any_posted()) engine_.complete(*run, status, why);
+    size_t from = 0;
+    while (OpRun* run = matcher->any_posted(&from)) engine_.complete(*run, status, why);
   }
 }
 
