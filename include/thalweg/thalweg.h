@@ -353,7 +353,9 @@ TW_API void tw_layout_extent(const tw_layout *layout, int64_t *first, int64_t *l
 TW_CHECKED tw_status tw_request_test(tw_request request);
 /** Of count requests, the index of one that is done, or TW_IN_PROGRESS. TW_REQUEST_NONE entries are ignored. */
 TW_CHECKED tw_status tw_request_test_any(const tw_request *requests, size_t count, size_t *index);
-/** Progresses until done or timeout; the request stays alive. */
+/** Progresses until done or timeout; the request stays alive. TW_ERR_TIMED_OUT: timeout_ns have passed, and the operation goes on:
+ *  tw_request_test is TW_IN_PROGRESS. A collective may end with that, too, where another call of its group timed out: then
+ *  tw_request_test says so. */
 TW_CHECKED tw_status tw_request_wait(tw_request request, uint64_t timeout_ns);
 /** The same, progressing the requests' workers until one is done: TW_OK and its index, even if it failed (tw_request_test
  *  has the status), or TW_ERR_TIMED_OUT. None is released. Workers' threads. */
