@@ -172,7 +172,7 @@ bool PlanFailure::of_a_run(size_t part) {
     const std::lock_guard lock(mutex_);
     if (!proxy_why_.empty()) return true;
   }
-  return runs_over_() != TW_OK;
+  return runs_over_() != TW_OK || recorded_part() < parts_;  // it may have ended meanwhile
 }
 
 Status PlanFailure::now() {
