@@ -130,7 +130,8 @@ typedef struct tw_worker_options {
   size_t size;
   uint32_t threads;           /* TW_THREADS_* */
   uint32_t progress;          /* TW_PROGRESS_*; THREAD implies TW_THREADS_MULTI */
-  uint64_t unexpected_budget; /* bytes of unmatched messages kept for all endpoints; 0: 64 MiB */
+  uint64_t unexpected_budget; /* bytes of unmatched messages kept for all endpoints; 0: 64 MiB. While endpoints that have ended
+                                 left more, new connections of the worker end with TW_ERR_LIMIT */
 } tw_worker_options;
 #define TW_WORKER_OPTIONS_INIT {sizeof(tw_worker_options), 0, 0, 0}
 

@@ -9,6 +9,7 @@
 #include "base/platform/process.hpp"
 #include "core/hello.hpp"
 #include "core/worker.hpp"
+#include "protocols/flow.hpp"
 #include "protocols/one_sided.hpp"
 
 using namespace thalweg::impl;
@@ -366,9 +367,11 @@ std::function<void()> tw_worker::next_callback() {
 
 void tw_worker::keep_dead(tw_endpoint& endpoint) {
   dead_.push_back(&endpoint);
-  if (dead_.size() <= kDeadKept) return;
-  tw_endpoint* oldest = dead_.front();
-  dead_.pop_front();
-  oldest->magic = tw_endpoint::kClosing;
-  end_endpoint(*oldest);
+  // Messages of groups that no group's endpoint receives go with their endpoint.
+  while (dead_.size() > kDeadKept || (dead_.size() > 1 && overfull(*engine))) {
+    tw_endpoint* oldest = dead_.front();
+    dead_.pop_front();
+    oldest->magic = tw_endpoint::kClosing;
+    end_endpoint(*oldest);
+  }
 }

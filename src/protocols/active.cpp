@@ -75,6 +75,7 @@ void ActiveTable::lose(const Peer& peer) {
     tw_am_data* next = data->next;
     if (data->peer == &peer) {
       if (data->kind == Kind::arriving) {
+        let_go(*data->engine, data->peer, data->cost + data->header_cost);
         give_back(data);  // no handler has seen it
       } else if (data->kind == Kind::rts) {
         data->kind = Kind::lost;
@@ -231,7 +232,7 @@ void settle(Engine& engine, tw_am_data& data) {
     consumed(engine, *peer, data.cost);
   }
   if (peer != nullptr && data.kind == Kind::rts) --peer->held_messages;
-  if (peer != nullptr && data.cost != 0) peer->held_bytes -= data.cost;
+  let_go(engine, peer, std::exchange(data.cost, 0));
   data.kind = Kind::ended;
 }
 
@@ -242,10 +243,9 @@ void settle_header(Engine& engine, tw_am_data& data) {
   Peer* peer = data.peer;
   const uint64_t cost = std::exchange(data.header_cost, 0);
   const bool asked = std::exchange(data.asked, false);
-  if (peer == nullptr) return;
-  if (asked) end_header(engine, *peer);
-  peer->held_bytes -= cost;
-  if (cost != 0 && peer->link != nullptr) consumed(engine, *peer, cost);
+  if (asked && peer != nullptr) end_header(engine, *peer);
+  let_go(engine, peer, cost);
+  if (cost != 0 && peer != nullptr && peer->link != nullptr) consumed(engine, *peer, cost);
 }
 
 /// A borrowed payload becomes ours. False: no memory.
@@ -298,10 +298,13 @@ void run_handler(Engine& engine, Peer& peer, tw_am_data& data, const std::byte* 
   engine.active().give_back(&data);
 }
 
-tw_am_data* open(Engine& engine, Peer& peer, const FrameHeader& header, Kind kind, uint64_t length) {
+constexpr const char* kNoMemory = "no memory for an active message";
+
+/// held: what is held for it in all.
+tw_am_data* open(Engine& engine, Peer& peer, const FrameHeader& header, Kind kind, uint64_t length, uint64_t held) {
   tw_am_data* data = engine.active().take();
   if (data == nullptr) {
-    engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+    doom_without_memory(engine, peer, held, kNoMemory);
     return nullptr;
   }
   data->kind = kind;
@@ -321,7 +324,7 @@ void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body
   if (header.a > header.length) return engine.violation(peer, "a bad active message header");
   uint64_t cost = static_cast<uint64_t>(eager_cost(header.length));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
-  tw_am_data* data = open(engine, peer, header, Kind::borrowed, header.length - header.a);
+  tw_am_data* data = open(engine, peer, header, Kind::borrowed, header.length - header.a, cost);
   if (data == nullptr) return;
   data->cost = cost;
   std::byte copy[kShortHeader];  // handlers parse it
@@ -330,7 +333,7 @@ void on_am(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body
     at = data->header = static_cast<std::byte*>(std::malloc(header.a));
     if (at == nullptr) {
       engine.active().give_back(data);
-      return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+      return doom_without_memory(engine, peer, cost, kNoMemory);
     }
     data->header_cost = header.a;
     data->cost -= header.a;
@@ -349,11 +352,11 @@ void on_am_first(Engine& engine, Peer& peer, const FrameHeader& header, PeerByte
   }
   uint64_t cost = static_cast<uint64_t>(eager_cost(first.length + header.a));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
-  tw_am_data* data = open(engine, peer, header, Kind::arriving, first.length);
+  tw_am_data* data = open(engine, peer, header, Kind::arriving, first.length, cost);
   if (data == nullptr) return;
   data->cost = cost;
   data->memory = static_cast<std::byte*>(std::malloc(header.a + first.length));
-  if (data->memory == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+  if (data->memory == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, kNoMemory);
   const uint64_t here = body.left();
   std::memcpy(data->memory, body.payload(), here);
   data->data = data->memory + header.a;
@@ -383,8 +386,12 @@ void on_am_long(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
   const uint64_t whole = static_cast<uint64_t>(eager_cost(payload + (asked ? 0 : length)));
   const uint64_t header_cost = asked ? 0 : announced ? whole : length, cost = announced ? 0 : whole - header_cost;
   if (!hold(peer, header_cost + cost)) return engine.violation(peer, "more eager messages than it was granted");
-  if (announced && !hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
-  tw_am_data* data = open(engine, peer, header, Kind::arriving, announced ? rts.rts.length : payload);
+  if (announced && !hold_rts(peer)) {
+    let_go(engine, &peer, header_cost + cost);
+    return engine.violation(peer, "more RTS messages than it was granted");
+  }
+  const uint64_t of_payload = announced ? rts.rts.length : payload;
+  tw_am_data* data = open(engine, peer, header, Kind::arriving, of_payload, header_cost + cost);
   if (data == nullptr) return;
   data->has_rts = announced;
   data->rts = rts;
@@ -394,7 +401,7 @@ void on_am_long(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes
   data->header = static_cast<std::byte*>(std::malloc(length));
   data->data = data->memory = static_cast<std::byte*>(std::malloc(payload != 0 ? payload : 1));
   if (data->header == nullptr || data->memory == nullptr) {
-    return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an active message");
+    return engine.doom(peer, TW_ERR_NO_MEMORY, kNoMemory);
   }
   peer.assembly = Assembly{Assembly::Kind::active, first.op, first.length, 0, nullptr, nullptr, data};
   const size_t n = body.left();
@@ -436,7 +443,7 @@ void on_am_rts(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return engine.violation(peer, "a bad active message RTS");
   }
   if (!hold_rts(peer)) return engine.violation(peer, "more RTS messages than it was granted");
-  tw_am_data* data = open(engine, peer, header, Kind::rts, rts.rts.length);
+  tw_am_data* data = open(engine, peer, header, Kind::rts, rts.rts.length, 0);
   if (data == nullptr) return;
   data->rts = rts;
   run_handler(engine, peer, *data, copy);
@@ -477,6 +484,7 @@ Status active_receive(tw_am_data* data, const OpDesc& op, const Completion& comp
   run->info = {peer != nullptr ? peer->endpoint : nullptr, data->id, 0, data->length};
   if (data->kind == Kind::lost || (data->kind == Kind::rts && (peer == nullptr || peer->link == nullptr))) {
     engine.complete(*run, TW_ERR_PEER_LOST, "the sender was lost before its payload was received");
+    let_go(engine, peer, std::exchange(data->cost, 0));
     data->kind = Kind::ended;
   } else if (data->kind == Kind::rts) {
     const ReceivedRts rts = data->rts;

@@ -12,9 +12,9 @@
 namespace thalweg::impl {
 namespace {
 
-void settle(Engine& engine, Peer& peer, uint64_t cost) {
-  peer.held_bytes -= cost;
-  consumed(engine, peer, cost);
+void settle(Engine& engine, Peer* peer, uint64_t cost) {
+  let_go(engine, peer, cost);
+  if (peer != nullptr && peer->link != nullptr) consumed(engine, *peer, cost);
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ void take_notification(Engine& engine, Peer& peer, uint16_t id, const void* data
   }
   const uint64_t cost = static_cast<uint64_t>(eager_cost(length));
   if (!hold(peer, cost)) return engine.violation(peer, "more notifications than it was granted");
-  if (failed) return settle(engine, peer, cost);
+  if (failed) return settle(engine, &peer, cost);
   Notification kept;
   kept.peer = &peer;
   kept.length = static_cast<uint32_t>(length);
@@ -80,10 +80,7 @@ Status next_notification(Engine& engine, tw_notification* out) {
   out->endpoint = next.peer != nullptr ? next.peer->endpoint : nullptr;
   out->length = next.length;
   std::memcpy(out->data, next.data, next.length);
-  if (Peer* peer = next.peer; peer != nullptr) {
-    const uint64_t cost = static_cast<uint64_t>(eager_cost(next.length));
-    if (peer->link != nullptr) settle(engine, *peer, cost);
-  }
+  settle(engine, next.peer, static_cast<uint64_t>(eager_cost(next.length)));
   queue.pop_front();
   return TW_OK;
 }

@@ -24,11 +24,12 @@ void on_goodbye(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes) {
   engine.doom(peer, TW_ERR_CLOSED, "the peer closed the endpoint");
 }
 
-void on_error(Engine& engine, Peer& peer, const FrameHeader&, PeerBytes body) {
-  char said[200];
+void on_error(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
+  const bool limit = static_cast<int64_t>(header.a) == TW_ERR_LIMIT;  // it took no more links
+  char said[kMostSaid];
   const size_t n = std::min(body.left(), sizeof said);
   if (!body.take(said, n)) return;
-  engine.doom(peer, TW_ERR_PROTOCOL, "the peer closed the link: " + printable({said, n}));
+  engine.doom(peer, limit ? TW_ERR_LIMIT : TW_ERR_PROTOCOL, "the peer closed the link: " + printable({said, n}));
 }
 
 struct FrameTable {

@@ -201,7 +201,7 @@ void keep_single(Engine& engine, Peer& peer, const FrameHeader& header, const st
   uint64_t cost = static_cast<uint64_t>(eager_cost(length));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
   tw_message* message = Matcher::make(length);
-  if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
+  if (message == nullptr) return doom_without_memory(engine, peer, cost, "no memory for an unmatched message");
   message->engine = &engine;
   message->peer = &peer;
   message->info = info_of(peer, header, length);
@@ -425,7 +425,7 @@ void on_tagged_first(Engine& engine, Peer& peer, const FrameHeader& header, Peer
   uint64_t cost = static_cast<uint64_t>(eager_cost(first.length));
   if (!hold(peer, cost)) return engine.violation(peer, "more eager messages than it was granted");
   tw_message* message = Matcher::make(first.length);
-  if (message == nullptr) return engine.doom(peer, TW_ERR_NO_MEMORY, "no memory for an unmatched message");
+  if (message == nullptr) return doom_without_memory(engine, peer, cost, "no memory for an unmatched message");
   message->kind = tw_message::Kind::arriving;
   message->engine = &engine;
   message->peer = &peer;
@@ -477,7 +477,7 @@ void more_landed(Engine& engine, Peer& peer, const FrameHeader& header) {
 void receive_unexpected(Engine& engine, OpRun& run, tw_message& message) {
   Peer* peer = message.peer;
   run.info = message.info;
-  if (peer != nullptr && message.kind != tw_message::Kind::rts) peer->held_bytes -= message.cost;
+  let_go(engine, peer, message.cost);  // of an RTS message: none
   switch (message.kind) {
     case tw_message::Kind::here:
       if (peer != nullptr && peer->link != nullptr) {

@@ -220,6 +220,8 @@ class Engine final : public Sink {
   }
   /// Protocol violation: the peer is notified, and closed at the end of this progress. Its frames are ignored from now on.
   [[gnu::cold]] void violation(Peer& peer, const char* what);
+  /// The same of a link that this worker does not want: both sides get `status` and the text.
+  [[gnu::cold]] void turn_away(Peer& peer, Status status, const char* why);
   /// The connection ends with `status` at the end of this progress.
   [[gnu::cold]] void doom(Peer& peer, Status status, const std::string& why);
   Registry& registry() { return *options_.registry; }
@@ -249,7 +251,8 @@ class Engine final : public Sink {
   RunPool& runs() { return *runs_; }
   const RunPool& runs() const { return *runs_; }
   Incoming incoming;
-  uint64_t granted = 0;         // of unexpected_budget, to all peers
+  uint64_t granted = 0;         // of unexpected_budget, to all peers; with what those that have ended left
+  uint64_t left = 0;            // ... of that, in messages of peers whose link has ended
   uint64_t headers = 0;         // ... of that, for long headers of active messages
   uint64_t answers_cost = 0;    // of the answers that wait for room to any peer (answer.hpp)
   uint64_t control_frames = 0;  // that wait for room to any peer
@@ -266,6 +269,7 @@ class Engine final : public Sink {
     calm_turns_ = 0;
     end_calm();
   }
+  static void tell_end(Peer& peer, Status status, const std::string& text);
   void close_doomed();
   void end_runs(Peer& peer, Status status, const std::string& why);
   [[gnu::cold]] void complete_truncated(OpRun& run);

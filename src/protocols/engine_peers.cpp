@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of peers: known, attached to a link, lost or closed, gone.
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "protocols/active.hpp"
@@ -43,6 +42,10 @@ void Engine::attach(Peer& peer, Link& link) {
   open_credit(*this, peer);
   if (options_.traffic != nullptr) options_.traffic->connected(peer.tally, link.port->name(), link.peer);
   pusher_.wants(peer);
+  if (overfull(*this)) [[unlikely]]
+    turn_away(peer, TW_ERR_LIMIT,
+              "the worker holds more unmatched messages of endpoints that have ended than its unexpected_budget: receive them, "
+              "or give it a larger one");
 }
 
 bool Engine::idle(const Peer& peer) const {
@@ -146,21 +149,29 @@ void Engine::doom(Peer& peer, Status status, const std::string& why) {
 
 void Engine::violation(Peer& peer, const char* what) {
   if (peer.doomed || peer.link == nullptr) return;
-  char text[160];
-  int length = std::snprintf(text, sizeof text, "protocol error: %s", what);
-  size_t bytes = std::min(static_cast<size_t>(length), std::min(sizeof text - 1, size_t{peer.link->copy_max}));
-  uint64_t code = static_cast<uint64_t>(static_cast<int64_t>(TW_ERR_PROTOCOL));
-  // Best effort: the peer may not be reading.
-  peer.link->port->send(*peer.link, make_header(Frame::error, bytes, code, 0), text);
+  tell_end(peer, TW_ERR_PROTOCOL, std::string("protocol error: ") + what);
   doom(peer, TW_ERR_PROTOCOL, std::string("the peer sent what no peer may send: ") + what);
+}
+
+void Engine::turn_away(Peer& peer, Status status, const char* why) {
+  tell_end(peer, status, why);
+  doom(peer, status, why);
+}
+
+/// Best effort: the peer may not be reading.
+void Engine::tell_end(Peer& peer, Status status, const std::string& text) {
+  const size_t bytes = std::min({text.size(), size_t{kMostSaid}, size_t{peer.link->copy_max}});
+  const auto code = static_cast<uint64_t>(static_cast<int64_t>(status));
+  peer.link->port->send(*peer.link, make_header(Frame::error, bytes, code, 0), text.data());
 }
 
 void Engine::close_doomed() {
   std::vector<std::pair<Peer*, Status>> doomed;
   doomed.swap(doomed_);
   for (auto& [peer, status] : doomed) {
-    // It has ended the link, or broken a rule: a hostile one would have every link of this worker wait for it here.
-    if (Link* link = peer->link) link->parted = status == TW_ERR_CLOSED || status == TW_ERR_PROTOCOL;
+    // It has ended the link, broken a rule, or come in vain: a hostile one would have every link of this worker wait for it here.
+    const bool parted = status == TW_ERR_CLOSED || status == TW_ERR_PROTOCOL || status == TW_ERR_LIMIT;
+    if (Link* link = peer->link) link->parted = parted;
     fail(*peer, status, std::string(peer->why));
   }
 }

@@ -54,6 +54,8 @@ void open_credit(Engine& engine, Peer& peer) {
 }
 
 void close_credit(Engine& engine, Peer& peer) {
+  engine.granted += peer.held_bytes;
+  engine.left += peer.held_bytes;
   engine.granted -= peer.granted_bytes + peer.granted_stream;
   end_header(engine, peer);
   peer.granted_bytes = peer.granted_stream = 0;

@@ -4,9 +4,13 @@
 // Both sides count the same costs. A sender starts with the fixed first credit; on attach (and at the first receive from a
 // byte stream) the receiver grants more, out of the worker's budget. Credit for what was matched or consumed is returned in
 // quarters. A peer that sends past its grant breaks the protocol, so what a worker holds unmatched is bounded whatever a
-// peer does. Memory for a long header that credit does not cover is requested, one per peer at a time, and counts against
-// the rest of that budget until the header's handler has run, or until the message that the handler keeps ends.
+// peer does. What a peer whose link has ended left stays counted until it is received, and while that is more than the
+// budget no new link is kept: peers that come, send and go fill no memory. Memory for a long header that credit does not
+// cover is requested, one per peer at a time, and counts against the rest of that budget until the header's handler has run,
+// or until the message that the handler keeps ends.
 #pragma once
+#include <algorithm>
+
 #include "protocols/engine.hpp"
 #include "routes/messages.hpp"
 
@@ -24,6 +28,8 @@ inline constexpr uint64_t kFirstRts = 512;
 inline constexpr uint64_t kFirstStream = 64u << 10;
 inline constexpr uint64_t kFullEager = 1u << 20, kFullEagerReference = 4u << 20;
 inline constexpr uint64_t kFullStream = 1u << 20;
+/// Of peers whose link has ended, however small the budget is.
+inline constexpr uint64_t kLeastLeft = 1u << 20;
 enum CreditSpace : uint16_t { kCreditMessages = 0, kCreditStream = 1 };
 
 constexpr int64_t eager_cost(uint64_t payload) { return static_cast<int64_t>(payload + kMessageOverhead); }
@@ -42,7 +48,10 @@ Status check_unasked(const OpDesc& op);
 
 /// Sets the first credits and grants this side's share to the peer.
 void open_credit(Engine& engine, Peer& peer);
+/// The link ends: what is held of the peer is counted in Engine::left from now on.
 void close_credit(Engine& engine, Peer& peer);
+/// Have peers whose link has ended left as much as the budget? Then new links end at once.
+inline bool overfull(const Engine& engine) { return engine.left > std::max(engine.options().unexpected_budget, kLeastLeft); }
 /// More room for a byte stream that is read.
 void widen_stream(Engine& engine, Peer& peer);
 void give_back_messages(Engine& engine, Peer& peer);
@@ -76,8 +85,21 @@ inline void consumed_rts(Engine& engine, Peer& peer) {
 }
 /// An eager message of this cost is held unmatched. False: past the grant.
 inline bool hold(Peer& peer, uint64_t cost) {
+  if (peer.held_bytes + cost > peer.granted_bytes) return false;
   peer.held_bytes += cost;
-  return peer.held_bytes <= peer.granted_bytes;
+  return true;
+}
+/// ... and is no more. peer: null where its endpoint has ended.
+inline void let_go(Engine& engine, Peer* peer, uint64_t cost) {
+  if (peer != nullptr) peer->held_bytes -= cost;
+  if (peer != nullptr && peer->link != nullptr) return;
+  engine.granted -= cost;
+  engine.left -= cost;
+}
+/// There is no memory for what was to be held.
+inline void doom_without_memory(Engine& engine, Peer& peer, uint64_t cost, const char* why) {
+  let_go(engine, &peer, cost);
+  engine.doom(peer, TW_ERR_NO_MEMORY, why);
 }
 inline bool hold_rts(Peer& peer) { return ++peer.held_messages <= kFirstRts; }
 

@@ -144,18 +144,26 @@ void Matcher::unhold(tw_message& message) {
   unlink_list(message, first_taken_, last_taken_);
 }
 
-void Matcher::lose(const Peer& peer) {
+uint64_t Matcher::drop(const Peer& peer, bool here) {
+  uint64_t cost = 0;
   for (tw_message* m = first_; m != nullptr;) {
     tw_message* next = m->next;
-    if (m->peer == &peer && m->kind != tw_message::Kind::here) {
+    if (m->peer == &peer && (here || m->kind != tw_message::Kind::here)) {
+      cost += m->cost;
       take_out(*m);
       destroy(m);
     }
     m = next;
   }
+  return cost;
+}
+
+uint64_t Matcher::lose(const Peer& peer) {
+  const uint64_t cost = drop(peer, false);
   for (tw_message* m = first_taken_; m != nullptr; m = m->next) {
     if (m->peer == &peer && m->kind != tw_message::Kind::here) m->kind = tw_message::Kind::lost;
   }
+  return cost;
 }
 
 void Matcher::orphan(const Peer& peer) {

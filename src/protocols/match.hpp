@@ -90,8 +90,10 @@ class Matcher {
   /// Taken by a probe: remembered until received, so that a loss reaches it.
   void hold(tw_message& message);
   void unhold(tw_message& message);
-  /// The peer is lost: RTS messages and half-arrived messages of it are dropped (taken ones become `lost`).
-  void lose(const Peer& peer);
+  /// The peer is lost: RTS messages and half-arrived messages of it are dropped (taken ones become `lost`). Returns what they cost.
+  uint64_t lose(const Peer& peer);
+  /// Those that no probe has taken are dropped. here: also what is here.
+  uint64_t drop(const Peer& peer, bool here);
   /// The peer is going away: messages that are here stay receivable, without an endpoint.
   void orphan(const Peer& peer);
 

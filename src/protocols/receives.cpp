@@ -5,6 +5,7 @@
 #include "protocols/device_queues.hpp"
 #include "protocols/eager.hpp"
 #include "protocols/engine.hpp"
+#include "protocols/flow.hpp"
 #include "protocols/match.hpp"
 #include "protocols/offers.hpp"
 #include "protocols/tracing.hpp"
@@ -33,12 +34,13 @@ void Receives::end_all(Status status, const char* why) {
   }
 }
 
-void Receives::lose(const Peer& peer) {
-  for (const auto& matcher : matchers_) matcher->lose(peer);
+void Receives::lose(Peer& peer) {
+  for (const auto& matcher : matchers_) let_go(engine_, &peer, matcher->lose(peer));
 }
 
-void Receives::orphan(const Peer& peer) {
-  for (const auto& matcher : matchers_) matcher->orphan(peer);
+void Receives::orphan(Peer& peer) {
+  let_go(engine_, &peer, matcher(uint8_t{kFrameGroup}).drop(peer, true));
+  matcher().orphan(peer);
 }
 
 std::string truncated_text(uint64_t message, uint64_t buffer) {

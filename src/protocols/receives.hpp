@@ -54,8 +54,8 @@ class Receives {
   Held held() const;
   /// The engine ends: all that is in matching ends with this status.
   void end_all(Status status, const char* why);
-  void lose(const Peer& peer);    // as Matcher
-  void orphan(const Peer& peer);  // as Matcher
+  void lose(Peer& peer);    // as Matcher
+  void orphan(Peer& peer);  // as Matcher; receives of groups name their peer, and get nothing of one that has gone
 
  private:
   void post_short_forms();

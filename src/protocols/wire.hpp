@@ -56,6 +56,7 @@ enum class Frame : uint8_t {
   goodbye = 40,  // graceful close: nothing follows
   error = 41,    // a = status; body: text. The link is closed afterwards
 };
+inline constexpr size_t kMostSaid = 200;          // bytes of an error's text
 inline constexpr uint8_t kMustUnderstand = 0x40;  // in FrameHeader.type; all frames above carry it
 inline constexpr uint8_t kFrameTypeMask = 0x3f;
 

@@ -110,6 +110,7 @@ class World {
     if (what % 4 != 3) engine_->progress();
     require(peer_.held_bytes <= peer_.granted_bytes || peer_.doomed || !alive());
     require(engine_->headers == 0 || engine_->granted <= engine_->options().unexpected_budget);
+    require(engine_->left <= engine_->granted);
     for (size_t i = 0; i < kRequests; ++i) {
       if (used(i)) look(i);
     }
