@@ -292,6 +292,7 @@ uint64_t DeviceArea::length_of(AreaLine line, size_t length) const {
   const uint64_t of_ll[] = {kFewBytes, uint64_t{std::min(blocks_, device::kUnitBlocks)} * kThreads * device::kUnitBytes,
                             room()};
   const uint64_t others[] = {kFew, kMany, is_sliced(line) ? 0 : kMore};
+  if (by_lines(line) && !lines_) return 0;  // areas have no rooms for lines of more ranks, nor a launch their addresses
   if (by_lines(line)) {  // of a block, or slice: of few threads, of all at once, and as many as there is room for
     const uint64_t most = (is_sliced(line) ? line_room() / 2 : line_room()) / 16 * 16;
     const uint64_t at_once = uint64_t{blocks_} * (kThreadsOfLines / device::kLineWords) * device::kLineData / 16 * 16;

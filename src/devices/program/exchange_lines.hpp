@@ -85,6 +85,7 @@ class LinesRun : public ExchangeBlock<M, Group> {
       if (line_ < lines_) return true;
     }
     go_to(first_line_, 0);
+    meet();
     return false;
   }
   /// One poll. True: this thread has taken all of its lines.
@@ -93,6 +94,7 @@ class LinesRun : public ExchangeBlock<M, Group> {
       if (line_ >= lines_) {
         if (!sliced() || phase_ == 1) return true;
         go_to(first_line_, 1);
+        meet();
         continue;
       }
       if (!there()) return false;
@@ -100,8 +102,8 @@ class LinesRun : public ExchangeBlock<M, Group> {
         use();
       else
         bring();
-      meet();
       go_to(line_ + step_, phase_);
+      meet();
     }
   }
   /// After a poll in vain. Threads that share a line give up together.
