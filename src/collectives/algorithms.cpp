@@ -45,14 +45,14 @@ const char* kernels(const Collective& c) {
 const char* short_kernels(const Collective& c) {
   const char* why_not = kernels(c);
   if (why_not != nullptr) return why_not;
-  if (c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root) return "needs blocks of the same length";
+  if (c.has_counts()) return "needs blocks of the same length";
   return c.bytes() > c.kernel_room ? "for shorter blocks" : nullptr;
 }
 const char* lines(const Collective& c) {
   const char* why_not = kernels(c);
   if (why_not != nullptr) return why_not;
   if (c.line_room == 0) return "for ranks, at most eight, whose devices NVLink joins";
-  if (c.send_counts != nullptr || c.recv_counts != nullptr || c.counts_at_root) return "needs blocks of the same length";
+  if (c.has_counts()) return "needs blocks of the same length";
   if (c.rare) return "not of this type, or with this operation";
   return (is_sliced(c) ? 2 * slice_of(c) : c.bytes()) > c.line_room ? "for shorter blocks" : nullptr;
 }

@@ -14,10 +14,11 @@ enum class Kernels : uint8_t { none, ll, lines, simple, two_phases, symmetric };
 inline bool is_sliced(const Collective& c) {
   return c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::broadcast && c.size > 2);
 }
-/// Bytes of one, of which elements stay whole. The root of a broadcast has none.
+/// Bytes of one of so many, of which elements stay whole.
+inline uint64_t slice_of(uint64_t bytes, uint64_t slices) { return ((bytes + slices - 1) / slices + 15) / 16 * 16; }
+/// The root of a broadcast has none.
 inline uint64_t slice_of(const Collective& c) {
-  const uint64_t slices = c.kind == CollectiveKind::broadcast ? c.size - 1 : c.size;
-  return ((c.bytes() + slices - 1) / slices + 15) / 16 * 16;
+  return slice_of(c.bytes(), c.kind == CollectiveKind::broadcast ? c.size - 1 : c.size);
 }
 
 struct Algorithm {

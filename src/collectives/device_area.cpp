@@ -216,7 +216,7 @@ Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_pla
   auto step = std::make_shared<ExchangeStep>();
   step->what.low_latency = by_words(line) ? 1 : 0;
   step->what.lines = by_lines(line) ? 1 : 0;
-  step->what.slice = is_sliced(line) ? ((bytes + size_ - 1) / size_ + 15) / 16 * 16 : 0;
+  step->what.slice = is_sliced(line) ? slice_of(bytes, size_) : 0;
   step->what.unsliced = size_;
   step->what.reduces = line == AreaLine::lines || line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
   step->what.type = TW_TYPE_FLOAT32;

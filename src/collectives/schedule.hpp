@@ -118,6 +118,7 @@ struct Collective {
   bool symmetric = false;       // there, of buffers that lie in windows of the group on all ranks
   uint32_t ranks_per_host = 0;  // ranks i and j are of one host if i / this == j / this; 0: not so
   uint64_t bytes() const { return count * element; }
+  bool has_counts() const { return send_counts != nullptr || recv_counts != nullptr || counts_at_root; }
 };
 
 }  // namespace thalweg::impl

@@ -10,17 +10,13 @@
 namespace thalweg::impl {
 namespace {
 
-bool has_counts(const Collective& what) {
-  return what.send_counts != nullptr || what.recv_counts != nullptr || what.counts_at_root;
-}
-
 constexpr uint64_t kRootedGuess = 16u << 10;  // bytes of a block where only the root knows the counts
 
 /// For the choice: the same on all ranks.
 uint64_t shared_count(const Collective& what) { return what.counts_at_root ? kRootedGuess / what.element : what.count; }
 
 uint16_t bits_of(const Collective& what) {
-  return static_cast<uint16_t>(what.commutative | what.repeatable << 1 | has_counts(what) << 2 | what.counts_at_root << 3 |
+  return static_cast<uint16_t>(what.commutative | what.repeatable << 1 | what.has_counts() << 2 | what.counts_at_root << 3 |
                                what.direct << 4 | (what.kernel_room != 0) << 5 | what.symmetric << 6 | what.truths << 7 |
                                (what.line_room != 0) << 8 | what.rare << 9);
 }
@@ -81,7 +77,7 @@ Status ScheduleCache::find(const Collective& what, const char* name, std::shared
     algorithm = choose_for(what);
     if (algorithm->write == nullptr) return TW_OK;
   }
-  const bool kept = !has_counts(what);
+  const bool kept = !what.has_counts();
   const Key key{
       {what.kind, what.count, what.element, what.root, bits_of(what), what.chunk}, what.in_place, name != nullptr ? name : ""};
   if (kept) {

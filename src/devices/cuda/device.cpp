@@ -23,8 +23,7 @@ Status CudaDevice::context(CuContext* out) {
   if (Status s = check(driver().DevicePrimaryCtxRetain(out, ordinal_), "opening a GPU's context"); is_error(s)) return s;
   flushes_ = attribute(kFlushRemoteWrites) != 0;
   // What cmake/Cuda.cmake has code for. Later ones run that of 8.0, which does not wait for the kernel ahead.
-  const int major = attribute(kComputeMajor);
-  starts_early_ = major == 9 || major == 10;
+  starts_early_ = major_ == 9 || major_ == 10;
   context_.store(*out, std::memory_order_release);
   return TW_OK;
 }

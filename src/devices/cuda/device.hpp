@@ -87,7 +87,8 @@ class CudaDevice final : public Device {
   const int ordinal_;
   const Uuid uuid_;
   BornHere born_;
-  std::mutex making_;  // held while the driver makes things; guards the stream and the counters
+  const int major_ = attribute(kComputeMajor);  // compute capability
+  std::mutex making_;                           // held while the driver makes things; guards the stream and the counters
   std::atomic<CuContext> context_{nullptr};
   bool flushes_ = false;            // written before context_
   bool starts_early_ = false;       // as well

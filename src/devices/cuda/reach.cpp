@@ -24,8 +24,7 @@ bool without_peers() {
 }  // namespace
 
 PeerAccess CudaDevice::peer(const Uuid& other) const {
-  const int major = attribute(kComputeMajor);
-  const bool lines = major >= kLinesFrom && major <= kLinesTo;
+  const bool lines = major_ >= kLinesFrom && major_ <= kLinesTo;
   if (other == uuid_) return {true, true, DeviceLink::same, lines};
   if (without_peers()) return {};
   const CudaDevice* const there = backend_.device(other);
