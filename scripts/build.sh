@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset="${1:?usage: scripts/build.sh PRESET [TARGET ...]}"
 shift
-[ $# -gt 0 ] || set -- thalweg thalweg_python thalweg-perf
+[ $# -gt 0 ] || set -- thalweg_package
 # A clone in another folder finds in the compiler's cache what this one has compiled.
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 if [ -n "${THALWEG_CUDA_ARCHITECTURES:-}" ]; then # else all, also where an earlier build was of some

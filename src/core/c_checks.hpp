@@ -210,6 +210,8 @@ inline Status set_notification(OpDesc& op, const tw_op_options& options) {
 /// Starts an operation whose record is filled in but for what its buffer is: that may have changed since the last run. op's peer,
 /// regions and buffer are checked.
 Status start_prepared(tw_endpoint& endpoint, OpDesc& op, const Completion& completion);  // local_memory.cpp
+/// The short form of a send. TW_AGAIN: it needs the other one.
+Status send_prepared(tw_endpoint& endpoint, const void* address, uint64_t length, uint64_t tag);
 
 /// Imports a memory's or a signal's key; asks for its segment where that can be mapped.
 Status import_key(tw_endpoint* endpoint, const void* key, size_t key_length, bool signal, RemoteRegion** out);

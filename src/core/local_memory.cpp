@@ -73,18 +73,24 @@ Status start_prepared(tw_endpoint& endpoint, OpDesc& op, const Completion& compl
   const bool buffer = op.verb == Verb::send || op.verb == Verb::recv || op.verb == Verb::put || op.verb == Verb::get;
   BufferInfo near;
   const bool device = buffer && op.length != 0 && on_device(op.address, &near);
-  Status status = TW_AGAIN;
-  if (op.verb == Verb::send && op.layout == nullptr && !device && op.length < kAsked)
-    status = worker.engine->try_send(*op.peer, op.address, op.length, op.tag, 0);
-  if (status != TW_OK) {
-    if (buffer && (device || op.layout != nullptr || op.length >= kAsked)) {
-      status = set_device(op, kOpDefaults, &near);
-      if (is_error(status)) return status;
-    }
-    status = op.verb == Verb::recv ? worker.engine->post_receive(op, completion) : worker.engine->start(op, completion);
+  if (buffer && (device || op.layout != nullptr || op.length >= kAsked)) {
+    if (Status s = set_device(op, kOpDefaults, &near); is_error(s)) return s;
   }
+  const Status status =
+      op.verb == Verb::recv ? worker.engine->post_receive(op, completion) : worker.engine->start(op, completion);
   worker.posted();
   return status;
+}
+
+Status send_prepared(tw_endpoint& endpoint, const void* address, uint64_t length, uint64_t tag) {
+  BufferInfo near;
+  if (length >= kAsked || (length != 0 && on_device(address, &near))) return TW_AGAIN;
+  tw_worker& worker = *endpoint.worker;
+  const Enter enter(&endpoint);
+  if (is_error(enter.status()) || !endpoint.peer) return TW_AGAIN;
+  if (worker.engine->try_send(*endpoint.peer, address, length, tag, 0) != TW_OK) return TW_AGAIN;
+  worker.posted();
+  return TW_OK;
 }
 
 Status set_device(OpDesc& op, const tw_op_options& options, const BufferInfo* known) {

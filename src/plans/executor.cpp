@@ -38,7 +38,13 @@ MemoryPlace pinned_place(Device* device) { return device == nullptr ? MemoryPlac
 // ------------------------------------------------------------------------------------------------ arena
 
 Arena::~Arena() {
-  for (tw_memory* block : blocks_) context_.registry->release(block);
+  for (tw_memory* block : blocks_) {
+    if (place_.kind == MemoryKind::host) {
+      context_.registry->release_or_leave(block);  // a peer that is lost may be stopped in the middle of a copy
+    } else {
+      context_.registry->release(block);
+    }
+  }
 }
 
 size_t Arena::block_size() const { return place_.kind == MemoryKind::device ? kDevicePage : kBlock; }

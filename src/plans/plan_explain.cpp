@@ -54,6 +54,7 @@ std::string tw_plan::explain() const {
     const Resolved& how = resolved_[i];
     text += how.proxied ? "by the host: " + how.why : step.exchange != nullptr ? kernel_of(*step.exchange) : "mapped";
     const Way way = way_of_step(executor_->device() != nullptr, step.op.verb == Verb::get);
+    if (how.bounced) text += ", in a bounce buffer that the kernel copies";
     if (moves(step) && !how.proxied) text += std::string(", way: ") + name_of(way);
     if (const std::string pieces = pieces_.explain(i); !pieces.empty()) text += ", " + pieces;
     text += "\n";

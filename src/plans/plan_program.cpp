@@ -27,22 +27,39 @@ device::Step transfer(StepKind kind, const PlanStep& step, const Resolved& how) 
   return made;
 }
 
+/// Between the buffer and its bounce buffer; of nothing where this version's buffer is not bounced, as all have the same steps.
+device::Step bounce_copy(const PlanStep& step, const Resolved& how) {
+  device::Step made{};
+  made.kind = StepKind::copy;
+  made.bytes = how.bounced ? step.op.length : 0;
+  made.from = how.from;
+  made.to = how.to;
+  return made;
+}
+
 /// The doorbell of a proxied operation, with this run's buffer and value: another launch of the plan may have others. Then its end.
-void lower_proxied(const PlanStep& step, const Proxied& how, uint64_t offset, std::vector<device::Step>* out) {
+/// A bounced one's bytes are copied before that, or behind it: of a message, as many as came.
+void lower_proxied(const PlanStep& step, const Resolved& resolved, const Proxied& how, uint64_t offset,
+                   std::vector<device::Step>* out) {
   const auto word = [](uint64_t* at) { return reinterpret_cast<device::u64*>(at); };
   device::Step ring{}, await{};
+  if (resolved.bounce != 0 && step.moves_to_peer()) out->push_back(bounce_copy(step, resolved));
   ring.kind = StepKind::ring;
   ring.word = word(how.ring);
   if (step.op.signal != nullptr) ring.signal = {word(how.value), step.op.signal_value, step.increment, 0};
   if (step.op.verb == Verb::atomic) ring.signal = {word(how.value), step.op.operand, 0, 0};
   if (step.moves_to_peer() || step.moves_here()) {
     ring.result = word(how.address);
-    ring.operand = step.address() + offset;
+    ring.operand = resolved.bounced ? resolved.bounce : step.address() + offset;
   }
   await.kind = StepKind::await;
   await.word = word(how.done);
+  await.result = reinterpret_cast<device::u64*>(resolved.received);
   out->push_back(ring);
   out->push_back(await);
+  if (resolved.bounce == 0 || !step.moves_here()) return;
+  out->push_back(bounce_copy(step, resolved));
+  out->back().word = await.result;
 }
 
 /// One or two steps: the last one ends the user's.
@@ -126,7 +143,7 @@ std::vector<device::Step> lower_unit(const Unit& unit, const PlanStep& step, con
   std::vector<device::Step> made;
   const PlanPieces::Range range = pieces.range(unit.step, unit.piece);
   if (how.proxied) {
-    lower_proxied(step, *how.steps[unit.piece], range.offset, &made);
+    lower_proxied(step, how, *how.steps[unit.piece], range.offset, &made);
   } else if (unit.signals) {
     made.push_back(lower_signal(step, how));
   } else if (pieces.cut(unit.step)) {
@@ -147,6 +164,7 @@ void PlanProgram::compose_unit(const std::vector<Unit>& units, uint32_t number, 
   std::vector<device::Step> made = lower_unit(unit, list_[i], resolved_[i], pieces_);
   if (unit.shares != Unit::kNone) made[0].recv_buffer = last[unit.shares] + 1;
   resolved_[i].first = static_cast<uint32_t>(part->steps.size());  // of what is cut, the last: it has the signal
+  if (resolved_[i].proxied && made[0].kind == StepKind::copy) ++resolved_[i].first;  // its doorbell
   std::vector<uint32_t> after;
   for (const Unit::After& earlier : unit.after) {
     if (part_of_[units[earlier.unit].step] != part_of_[i]) continue;

@@ -5,10 +5,14 @@
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "protocols/bounce.hpp"
+#include "protocols/operation_routes.hpp"
 
 using namespace thalweg::impl;
 
 namespace {
+
+constexpr uint64_t kMostBounced = 64u << 20;  // bytes of a peer's bounce buffers, which are pinned
+constexpr uint32_t kStepsOfBounced = 3;       // of the program: a copy, the doorbell, and the wait for its end
 
 /// What is done with the other memories of what is carried.
 void carry_along(Resolved& one) {
@@ -43,14 +47,22 @@ Status CarriedSteps::import_for_proxy(RemoteRegion& region, ProxyPeer& peer, boo
 
 /// One run of a proxied step, or of a piece of it: its record, with this run's buffer and value, between the proxies' workers. The last
 /// piece, which the program rings for behind all others, has the signal.
-Status CarriedSteps::post(size_t index, uint32_t piece, OpDesc op, const Completion& completion) {
+Status CarriedSteps::post(size_t index, uint32_t piece, const OpDesc& prepared, const Completion& completion) {
   const Resolved& how = resolved_[index];
   const Proxied& self = *how.steps[piece];
   const PlanPieces::Range range = pieces_.range(index, piece);
   tw_endpoint* const endpoint = how.peer->endpoint;
+  if (how.channel != nullptr) how.channel->carry();
+  const bool packed = prepared.layout == nullptr || (how.bounce != 0 && *self.address == how.bounce);
+  if (prepared.verb == Verb::send && packed) {
+    const Status status = send_prepared(*endpoint, reinterpret_cast<void*>(*self.address), range.length, how.number);
+    if (status != TW_AGAIN) return status;
+  }
+  OpDesc op = prepared;
   op.peer = endpoint->peer ? &*endpoint->peer : nullptr;
   op.address = reinterpret_cast<std::byte*>(*self.address);  // stored before the ring, and again only after `done`
   (op.verb == Verb::atomic ? op.operand : op.signal_value) = *self.value;
+  if (packed) op.layout = nullptr;
   op.length = range.length;
   op.remote_offset += range.offset;
   op.remote = region_of(how.proxy_remote);
@@ -58,7 +70,6 @@ Status CarriedSteps::post(size_t index, uint32_t piece, OpDesc op, const Complet
   if (how.channel != nullptr) {
     op.tag = how.number;
     op.mask = ~uint64_t{0};
-    how.channel->carry();
   }
   if (op.verb == Verb::put || op.verb == Verb::signal || op.verb == Verb::atomic) op.flags = TW_OP_REMOTE;
   return start_prepared(*endpoint, op, completion);
@@ -78,7 +89,8 @@ Status CarriedSteps::make_step(size_t index, const Deadline& deadline) {
     }
     out.peer = route.peer;
   }
-  prepare_pieces(step.op, *out.peer->endpoint);
+  make_bounce(index);
+  if (!out.bounced) prepare_pieces(step.op, *out.peer->endpoint);
   if (step.op.remote != nullptr) {
     if (Status s = import_for_proxy(*step.op.remote, *out.peer, false, reinterpret_cast<void**>(&out.proxy_remote));
         is_error(s))
@@ -94,12 +106,49 @@ Status CarriedSteps::make_step(size_t index, const Deadline& deadline) {
   return TW_OK;
 }
 
+/// What is known of the link and of the other end.
+CarriedBytes CarriedSteps::bytes_to_carry(size_t index) const {
+  const PlanStep& step = list_[index];
+  const Resolved& how = resolved_[index];
+  const DeviceCosts costs = proxy_.context.device_costs.of(*executor_->device());
+  CarriedBytes bytes{step.op.length, step.moves_here() ? costs.in : costs.out};
+  bytes.device_there = how.remote.how.facts.place.on_device();
+  if (how.channel != nullptr) {
+    const std::lock_guard lock(proxy_.mutex());
+    bytes.device_there = how.channel->device_there();
+  }
+  tw_endpoint* const endpoint = how.peer->endpoint;
+  const Engine::Guard guard(*endpoint->worker->engine);
+  if (endpoint->peer && endpoint->peer->link != nullptr) bytes.link_byte = costs_of(*endpoint->peer).copy;
+  return bytes;
+}
+
+/// Without memory for it the host moves the bytes from where they are.
+void CarriedSteps::make_bounce(size_t index) {
+  const PlanStep& step = list_[index];
+  Resolved& out = resolved_[index];
+  const bool moves = step.op.length != 0 && (step.moves_to_peer() || step.moves_here());
+  if (!moves || executor_->device() == nullptr || pieces_.count(index) != 1) return;
+  if (list_.size() * kStepsOfBounced > kMostSteps || !bounced(bytes_to_carry(index)) || !resolved_.may_bounce(index)) return;
+  ProxyPeer& peer = *out.peer;
+  {
+    const std::lock_guard lock(proxy_.mutex());
+    if (peer.bounces == nullptr) peer.bounces = std::make_unique<Arena>(proxy_.context, MemoryPlace{});
+  }
+  uint64_t address = 0;
+  if (peer.bounces->bytes() + step.op.length > kMostBounced || is_error(peer.bounces->allocate(step.op.length, &address)))
+    return;
+  if (!is_error(resolved_.bounce(index, address))) return;
+  peer.bounces->free(address, step.op.length);
+}
+
 void CarriedSteps::make_piece(size_t index, uint32_t piece, uint64_t* words) {
   auto made = std::make_unique<Proxied>();
   made->ring = words;
   made->done = words + 1;
-  made->value = words + 2;
-  made->address = words + 3;
+  made->received = words + 2;
+  made->value = words + 3;
+  made->address = words + 4;
   made->failed = [this, index](Status status, const char* why) {
     // A lost peer's memory is stale, too; its loss is the better error.
     const std::string text = why;  // may be last_error()

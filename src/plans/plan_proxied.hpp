@@ -11,6 +11,7 @@
 #include "plans/plan_resolve.hpp"
 #include "plans/proxied.hpp"
 #include "plans/proxy.hpp"
+#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 
@@ -39,8 +40,10 @@ class CarriedSteps {
 
  private:
   Status make_step(size_t index, const Deadline& deadline);
+  CarriedBytes bytes_to_carry(size_t index) const;
+  void make_bounce(size_t index);
   void make_piece(size_t index, uint32_t piece, uint64_t* words);
-  Status post(size_t index, uint32_t piece, OpDesc op, const Completion& completion);
+  Status post(size_t index, uint32_t piece, const OpDesc& prepared, const Completion& completion);
   static Status import_for_proxy(RemoteRegion& region, ProxyPeer& peer, bool signal, void** out);
 
   Proxy& proxy_;

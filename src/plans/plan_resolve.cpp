@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include <thalweg/device/side.hpp>
+
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "core/c_checks.hpp"
@@ -268,22 +270,80 @@ void ResolvedSteps::name_peers() {
   }
 }
 
+/// How the kernels reach the step's own bytes. TW_ERR_UNREACHABLE: they lie elsewhere.
+Status ResolvedSteps::admit_bounced(const PlanStep& step, Reaching* how) {
+  uint64_t begin = 0, length = 0;
+  span_of(step, &begin, &length);
+  BufferInfo info;
+  if (!on_device(reinterpret_cast<void*>(begin), &info)) return TW_ERR_UNREACHABLE;
+  return executor_->admit(begin, length, {}, how);
+}
+
+bool ResolvedSteps::may_bounce(size_t index) {
+  Reaching local;
+  return !is_error(admit_bounced(list_[index], &local));
+}
+
+Status ResolvedSteps::bounce(size_t index, uint64_t address) {
+  const PlanStep& step = list_[index];
+  Resolved& how = resolved_[index];
+  Reaching local;
+  if (Status s = executor_->admit(address, step.op.length); is_error(s)) return s;
+  if (Status s = admit_bounced(step, &local); is_error(s)) return s;
+  if (step.op.verb == Verb::recv && step.of.empty()) {  // a collective's messages are as long as their receives
+    if (Status s = executor_->own().allocate(sizeof(uint64_t), &how.received); is_error(s)) return s;
+    how.tables.emplace_back(how.received, sizeof(uint64_t));
+  }
+  device::Side &mine = step.moves_here() ? how.to : how.from, &other = step.moves_here() ? how.from : how.to;
+  if (Status s = make_side(how, step.address(), step.op.layout, step.op.length, &mine); is_error(s)) return s;
+  other = device::contiguous_at(address);
+  how.local = std::move(local);
+  how.bounce = address;
+  how.bounced = true;
+  return TW_OK;
+}
+
+/// Where the buffer lies elsewhere now, the table stays with the versions that were bounced.
+Status ResolvedSteps::move_bounced(uint32_t index, std::pair<uint64_t, size_t>* left) {
+  Resolved& how = resolved_[index];
+  Reaching local;
+  if (is_error(admit_bounced(list_[index], &local))) {
+    device::Side& mine = list_[index].moves_here() ? how.to : how.from;
+    *left = take_table(how, mine);
+    mine = device::contiguous_at(0);
+    how.bounced = false;
+    return TW_OK;
+  }
+  if (Status s = move_side(index, left); is_error(s)) return s;
+  how.local = std::move(local);
+  how.bounced = true;
+  return TW_OK;
+}
+
+/// Of the side, out of the list; {0, 0}: it has none.
+std::pair<uint64_t, size_t> ResolvedSteps::take_table(Resolved& how, const device::Side& side) {
+  const auto table = reinterpret_cast<uint64_t>(side.pieces);
+  const auto old = std::find_if(how.tables.begin(), how.tables.end(), [table](const auto& one) { return one.first == table; });
+  if (table == 0 || old == how.tables.end()) return {};
+  const std::pair<uint64_t, size_t> taken = *old;
+  how.tables.erase(old);
+  return taken;
+}
+
 Status ResolvedSteps::move_side(uint32_t index, std::pair<uint64_t, size_t>* left) {
   const PlanStep& step = list_[index];
   Resolved& how = resolved_[index];
-  device::Side& side = step.op.verb == Verb::get ? how.to : how.from;
-  const auto table = reinterpret_cast<uint64_t>(side.pieces);
+  device::Side& side = step.moves_here() ? how.to : how.from;
+  const device::Side before = side;
   if (Status s = make_side(how, step.address(), step.op.layout, step.op.length, &side); is_error(s)) return s;
-  const auto old = std::find_if(how.tables.begin(), how.tables.end(), [table](const auto& one) { return one.first == table; });
-  if (old == how.tables.end()) return TW_OK;
-  *left = *old;
-  how.tables.erase(old);
+  *left = take_table(how, before);
   return TW_OK;
 }
 
 void ResolvedSteps::release() {
   for (Resolved& one : resolved_) {
     for (const auto& [address, length] : one.tables) executor_->own().free(address, length);
+    if (one.bounce != 0) one.peer->bounces->free(one.bounce, list_[&one - resolved_.data()].op.length);
     if (one.proxy_remote != nullptr) tw_remote_memory_release(one.proxy_remote);
     if (one.proxy_signal != nullptr) tw_remote_signal_release(one.proxy_signal);
   }

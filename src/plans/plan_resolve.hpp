@@ -31,7 +31,10 @@ struct Resolved {
   std::vector<std::pair<uint64_t, size_t>> tables;  // in executor.own()
   uint32_t first = 0;                               // of its steps in the program
   std::vector<std::unique_ptr<Proxied>> steps;      // proxied: of each piece
-  tw_remote_memory* proxy_remote = nullptr;         // proxied: imported at the proxy's endpoint
+  uint64_t bounce = 0;    // proxied, of a device: as many bytes of pinned memory, in *peer->bounces; 0: none
+  uint64_t received = 0;  // ... of a receive: how many bytes came, in the executor's memory; 0: all of them come
+  bool bounced = false;   // the program copies to it, or out of it: `from` and `to`
+  tw_remote_memory* proxy_remote = nullptr;  // proxied: imported at the proxy's endpoint
   tw_remote_signal* proxy_signal = nullptr;
 };
 
@@ -51,6 +54,12 @@ class ResolvedSteps {
   void name_peers();
   /// A reduction is cut at these bytes: its sources' addresses for each piece.
   Status cut_sources(size_t index, const std::vector<uint64_t>& offsets);
+  /// Do the step's bytes lie where the executor's device copies them to a bounce buffer?
+  bool may_bounce(size_t index);
+  /// The host carries the step through a bounce buffer at `address`.
+  Status bounce(size_t index, uint64_t address);
+  /// The same of one whose buffer has moved, as move_side().
+  Status move_bounced(uint32_t index, std::pair<uint64_t, size_t>* left);
   /// The step's buffer has moved. *left: its last table, to be given back.
   Status move_side(uint32_t index, std::pair<uint64_t, size_t>* left);
   /// Gives back tables and imports.
@@ -68,6 +77,8 @@ class ResolvedSteps {
   Status resolve_step(size_t index, const Deadline& deadline);
   Status resolve_remote(const PlanStep& step, const Deadline& deadline, Resolved& out);
   Status admit_buffer(const PlanStep& step, Resolved& out);
+  Status admit_bounced(const PlanStep& step, Reaching* how);
+  static std::pair<uint64_t, size_t> take_table(Resolved& how, const device::Side& side);
   Status resolve_wait(const PlanStep& step, Resolved& out);
   Status resolve_exchange(const PlanStep& step, Resolved& out);
   Status resolve_reduce(size_t index, const Deadline& deadline);

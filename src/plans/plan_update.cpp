@@ -58,7 +58,12 @@ Status tw_plan::move_step(uint32_t index, uint64_t address, Outdated* left) {
   if (step.op.length == 0) return TW_OK;  // nothing is read or written there
   std::byte* const before = step.op.address;
   step.op.address = reinterpret_cast<std::byte*>(address + step.start);
-  if (how.proxied) return TW_OK;  // the program tells the proxy
+  if (how.proxied && how.bounce == 0) return TW_OK;  // the program tells the proxy
+  if (how.proxied) {
+    const Status status = resolved_.move_bounced(index, &left->table);
+    if (is_error(status)) step.op.address = before;
+    return status;
+  }
   const int64_t first = step.op.layout != nullptr ? step.op.layout->first : 0;
   const int64_t last = step.op.layout != nullptr ? step.op.layout->last : static_cast<int64_t>(step.op.length);
   const Asks asks{.carriable = step.op.verb != Verb::copy};

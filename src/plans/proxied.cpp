@@ -21,7 +21,8 @@ bool Proxied::look() {
   return true;
 }
 
-void Proxied::on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info*) {
+void Proxied::on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info* info) {
+  if (info != nullptr) __atomic_store_n(static_cast<Proxied*>(arg)->received, info->length, __ATOMIC_RELAXED);
   static_cast<Proxied*>(arg)->finish(status, is_error(status) ? tw_request_message(request) : "");
 }
 

@@ -15,13 +15,14 @@
 
 namespace thalweg::impl {
 
-constexpr size_t kProxiedWords = 4;  // ring, done, value, address
+constexpr size_t kProxiedWords = 5;  // ring, done, received, value, address
 
 struct Proxied {
   uint64_t* ring = nullptr;  // pinned, or the host's
   uint64_t* done = nullptr;
   uint64_t* value = nullptr;
   uint64_t* address = nullptr;
+  uint64_t* received = nullptr;   // behind `done`: bytes of the message
   std::atomic<uint64_t> seen{0};  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs

@@ -38,6 +38,9 @@ struct ProxyPeer : std::enable_shared_from_this<ProxyPeer> {
   size_t early = 0;                 // channels that it opened and that are not named here yet
   bool malformed = false;           // it sent a message that cannot be parsed, and that was logged
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
+  /// Bounce buffers of carried steps: shared memory, which it may map, and in which nothing else lies; pinned for the devices that use it,
+  /// and unpinned when no kernel waits (devices/deferred_release.hpp). Made once, under the proxy's mutex.
+  std::unique_ptr<Arena> bounces;
 };
 
 class Proxy final : public Extension {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "memory/place.hpp"
+#include "routes/costs.hpp"
 #include "routes/messages.hpp"
 
 namespace thalweg::impl {
@@ -61,6 +62,21 @@ const char* why_not_paired(bool by_device_here, bool by_device_there);
 /// Is a channel mapped whose ends reach each other, or carried because of its receiver? kernel_there: the sender's end is a
 /// kernel's, for which the host carries nothing. Null: mapped.
 const char* why_not_mapped_channel(bool prefers_packing, bool kernel_there);
+
+/// The bytes of a step that the host carries for kernels, in their device's memory.
+struct CarriedBytes {
+  uint64_t bytes = 0;
+  CopyCosts engine;           // of the device's engine, between there and pinned memory
+  bool device_there = false;  // the other end is memory of a device, too: the devices may copy between the two
+  double link_byte = 0;       // nanoseconds of a byte through the link, which that spares
+};
+/// Do the kernels copy them to a bounce buffer in pinned memory (or out of it), which the host then sends? Else the host names the
+/// device's memory, and an engine copies: it takes its start, but is under way together with the link. So kernels copy what takes
+/// less time on the bus than an engine takes to start.
+constexpr bool bounced(const CarriedBytes& one) {
+  const double each = one.engine.byte + (one.device_there ? one.link_byte : 0);
+  return each * static_cast<double>(one.bytes) <= one.engine.fixed;
+}
 
 /// By which way a run of a step moves its bytes, under the names of the counters. A receiver's end moves none.
 constexpr Way way_of_step(bool by_device, bool reads) { return !by_device ? Way::mapped : reads ? Way::pull : Way::push; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tag_lat of plans: a message over a channel and one back over another, a plan each, so that each waits for its peer by itself.
+// tag_lat of plans: a message over a channel and one back over another. On queues a plan each, so that each waits for its peer by
+// itself; what the host starts is one plan at each end, as each start and each end of a device's would be waited for.
 #include "rounds.hpp"
 #include "starter.hpp"
 #include "tests.hpp"
@@ -17,14 +18,20 @@ Sample channel_latency(Pair& p, const Order& order) {
   Buffers out(p.context, order, 1, p.rank), in(p.context, order, 1, p.rank);
   Rounds rounds(order, p.rank, &out, all_right(in, 1));
   in.poison();
-  Starter starter(p, order, 2);
-  for (unsigned i = 0; i < 2; ++i) {
+  const bool one = order.trigger == static_cast<uint8_t>(Trigger::host);
+  Starter starter(p, order, one ? 1 : 2);
+  const auto mine = static_cast<uint64_t>(p.rank);
+  uint32_t received = 0;
+  for (unsigned i = 0; i < 2; ++i) {  // in one plan the receive first, so that it is posted when its message comes
+    const bool sends = one ? i == 1 : (i == 0) == (p.rank == 0);
+    tw_plan* const plan = starter.plan(one ? 0 : i);
     tw_op_options step = TW_OP_OPTIONS_INIT;
-    const bool sends = (i == 0) == (p.rank == 0);
     const Buffers& buffers = sends ? out : in;
     step.layout = buffers.layout();
-    must(sends ? tw_plan_send(starter.plan(i), p.endpoint, buffers.at(0), order.size, kTag, &step, nullptr)
-               : tw_plan_recv(starter.plan(i), p.endpoint, buffers.at(0), order.size, kTag, &step, nullptr),
+    step.after_steps = &received;
+    step.after_count = one && sends && p.rank == 1 ? 1 : 0;  // the answer
+    must(sends ? tw_plan_send(plan, p.endpoint, buffers.at(0), order.size, kTag + mine, &step, nullptr)
+               : tw_plan_recv(plan, p.endpoint, buffers.at(0), order.size, kTag + 1 - mine, &step, &received),
          "tw_plan_send and tw_plan_recv");
   }
   starter.prepare();

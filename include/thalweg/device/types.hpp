@@ -127,9 +127,12 @@ struct Step {
       atomic_bytes;       // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:
                           // ReduceOp, ElementType
   u64 operand, operand2;  // atomic; ring: what `result` gets; reduce: not 0: all is aligned to 16 bytes
-  u64* word;              // atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1;
-                          // reduce: the addresses of its sources, in the executor's memory
-  u64* result;            // atomic: old value; ring: pinned word, gets operand before; null: not wanted
+  /// atomic: the word; ring: pinned word, gets run + 1; await: pinned word, waits until >= run + 1; reduce: the addresses of its sources,
+  /// in the executor's memory; copy: how many bytes there are, in the executor's memory, by an earlier step (null: all)
+  u64* word;
+  /// atomic: old value; ring: pinned word, gets operand before; await: in the executor's memory, gets what stands behind `word`; null: not
+  /// wanted
+  u64* result;
 };
 /// In the executor's memory, zeroed by the host at prepare.
 struct ProgramState {

@@ -163,7 +163,10 @@ class BlockGroup {
     }
     if (recv_buffer != nullptr && step.bytes > m.acquire(&recv_buffer->capacity)) return;
     const device::Side& to = recv_buffer != nullptr ? recv_buffer->to : step.to;
-    const Items items = items_of(step, block, blocks, item);
+    Items items = items_of(step, block, blocks, item);
+    if (step.word != nullptr) {
+      if (const u64 there = m.load(step.word); there < items.bytes) items.bytes = there;
+    }
     if (!device::contiguous(to) || !device::contiguous(step.from)) return copy_items(items, to, step.from);
     const u64 target = to.base, source = step.from.base, common = target | source | items.bytes;
     if (common % 16 == 0) {

@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "devices/program.hpp"
+#include "devices/program/carried_list.hpp"
 #include "devices/program/one_thread.hpp"
 
 namespace thalweg::impl {
@@ -26,8 +27,11 @@ class HostProgram {
   OneThreadSteps steps_;
   const device::Program program_;
   const std::shared_ptr<Carrier> carrier_;
-  const bool carried_only_;  // every wait is for what the carrier carries
+  const bool carried_only_;             // every wait is for what the carrier carries
+  std::optional<CarriedList> carried_;  // instead of the executor: that is all there is to do
   std::optional<device::ProgramExecutor<device::DirectMachine, OneThread>> executor_;
+  bool begin();
+  bool pass();
   Status idle();
   bool runs_ = false;
   std::optional<SpinDeadline> asks_;  // for the time and the abort word, at the latest then; from the first turn in vain on

@@ -32,14 +32,14 @@ void copy_share(M m, const device::Step& step, const device::Side& to, uint32_t 
 
 /// Other programs' blocks take items in turn, as those of a GPU do with warps: what moves bytes on begins at the same block.
 template <class Move>
-void each_item(const device::Step& step, uint32_t block, uint32_t blocks, uint32_t item, const Move& move) {
+void each_item(const device::Step& step, uint64_t bytes, uint32_t block, uint32_t blocks, uint32_t item, const Move& move) {
   if (blocks == 1) {
-    if (step.bytes != 0) move(device::Part{0, step.bytes});
+    if (bytes != 0) move(device::Part{0, bytes});
     return;
   }
   const uint64_t first = (block - step.recv_buffer) & (blocks - 1);  // a power of two
-  for (uint64_t at = first * item; at < step.bytes; at += uint64_t{blocks} * item)
-    move(device::Part{at, std::min<uint64_t>(at + item, step.bytes)});
+  for (uint64_t at = first * item; at < bytes; at += uint64_t{blocks} * item)
+    move(device::Part{at, std::min<uint64_t>(at + item, bytes)});
 }
 
 template <class M>
@@ -84,9 +84,10 @@ class OneThread {
   void move(M m, const device::Step& step, const device::RecvBuffer* recv_buffer, uint32_t block, uint32_t blocks,
             uint32_t item) const {
     if (step.kind == device::StepKind::reduce)
-      return each_item(step, block, blocks, item, [&](device::Part part) { reduce_part(m, step, part); });
+      return each_item(step, step.bytes, block, blocks, item, [&](device::Part part) { reduce_part(m, step, part); });
+    const uint64_t bytes = step.word == nullptr ? step.bytes : std::min<uint64_t>(step.bytes, m.load(step.word));
     const auto copy_to = [&](const device::Side& to) {
-      each_item(step, block, blocks, item,
+      each_item(step, bytes, block, blocks, item,
                 [&](device::Part part) { device::copy_part(m, 0, 1, to, step.from, step.bytes, part); });
     };
     if (recv_buffer == nullptr) return copy_to(step.to);

@@ -62,6 +62,14 @@ THALWEG_DEVICE void release_blocks(M m, ProgramState* state, u32 steps, u32 bloc
   for (u32 block = lane; block < blocks; block += lanes) m.store(words + block, open ? 2 * run + 2 : kClosed | 1);
 }
 
+/// By one thread of the last block. open: another run may begin.
+template <class M>
+THALWEG_DEVICE void end_run(M m, ProgramState* state, u32 steps, u32 blocks, u64 run, bool failed, bool open) {
+  m.store(failed ? &state->closed : &state->runs, run + 1);
+  if (failed) count_in_vain(m, state, steps, blocks);
+  release_blocks(m, state, steps, blocks, run, open, 0, 1);
+}
+
 /// The last thing of a run that went well: a host that polls the word sees it sooner than the end of the kernel.
 template <class M>
 THALWEG_DEVICE void tell_over(M m, u64* over) {
@@ -79,6 +87,17 @@ THALWEG_DEVICE void give(M m, const Signal& signal, u64 run) {
   } else {
     m.store(signal.word, value_in(signal, run));
   }
+}
+
+/// What a doorbell is for. Then, behind a fence: the doorbell.
+template <class M>
+THALWEG_DEVICE void tell_carrier(M m, const Step& step, u64 run) {
+  if (step.result != nullptr) m.store(step.result, step.operand);
+  give(m, step.signal, run);
+}
+template <class M>
+THALWEG_DEVICE void ring_doorbell(M m, const Step& step, u64 run) {
+  m.store(step.word, run + 1);
 }
 
 }  // namespace thalweg::device

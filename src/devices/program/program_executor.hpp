@@ -275,9 +275,14 @@ class ProgramExecutor {
       return finish_move(step, i, found, status);
     }
     if (block_ != 0) return true;
+    if (step.kind == StepKind::ring) tell_carrier(m_, step, run_);
+    if (step.kind == StepKind::await && step.result != nullptr) {
+      m_.store(step.result, m_.load(step.word + 1));
+      m_.fence_near();  // for the block's other threads, too
+    }
     if (step.kind != StepKind::await && (step.kind != StepKind::post || step.after_count != 0)) m_.fence();
     if (step.kind == StepKind::post && step.after_count != 0) give_credit(step, found);
-    if (step.kind == StepKind::ring) ring(step);
+    if (step.kind == StepKind::ring) ring_doorbell(m_, step, run_);
     if (step.kind == StepKind::atomic) change_word(step);
     if (step.kind == StepKind::atomic && step.signal.word != nullptr) m_.fence();
     if (step.kind == StepKind::signal || step.kind == StepKind::atomic) give(m_, step.signal, run_);
@@ -302,14 +307,6 @@ class ProgramExecutor {
   THALWEG_DEVICE void give_credit(const Step& step, u64 n) const {
     if (block_ != 0) return;
     write_credit<Publish::fenced>(m_, static_cast<RecvEnd*>(step.end), n, step.recv_buffer);
-  }
-
-  /// What the step tells is there before the doorbell.
-  THALWEG_DEVICE void ring(const Step& step) const {
-    if (step.result == nullptr && step.signal.word == nullptr) return m_.store(step.word, run_ + 1);
-    if (step.result != nullptr) m_.store(step.result, step.operand);
-    give(m_, step.signal, run_);
-    m_.release(step.word, run_ + 1);
   }
 
   template <class Word>
@@ -414,10 +411,8 @@ class ProgramExecutor {
 
   THALWEG_DEVICE void end_run(bool failed) {
     const bool closed = failed || (blocks_ > 1 && m_.load(&state_->closed) != 0);
-    m_.store(failed ? &state_->closed : &state_->runs, run_ + 1);
-    if (failed) count_in_vain(m_, state_, count_, blocks_);
     if (channels_) m_.fence_near();
-    release_blocks(m_, state_, count_, blocks_, run_, !closed, 0, 1);
+    device::end_run(m_, state_, count_, blocks_, run_, failed, !closed);
     if (!failed) tell_over(m_, over_);
   }
 

@@ -57,9 +57,7 @@ THALWEG_DEVICE bool last_of(u32* counter, u32 count) {
 /// Sets the lowest bit. What the word held; what is loaded later was stored before it was cleared.
 template <class M>
 THALWEG_DEVICE u64 take_lowest_bit(M m, u64* word) {
-  const u64 before = m.fetch_or(word, u64{1});
-  m.fence();
-  return before;
+  return m.fetch_or(word, u64{1});
 }
 
 template <class T>
