@@ -114,6 +114,28 @@ def test_a_signal_gives_128_and_its_number():
     assert "SIGSEGV" in done.stderr
 
 
+def test_a_real_time_signal_has_a_number_and_the_others_their_grace(script):
+    """Python has no name for those between SIGRTMIN and SIGRTMAX."""
+    path = script("""
+        import os, signal, sys
+        go = os.environ["GO"]
+        if os.environ["THALWEG_RANK"] == "0":
+            open(go).read()  # until the other one has its handler
+            os.kill(os.getpid(), 37)
+        signal.signal(signal.SIGTERM, lambda *_: (print("tidied up"), sys.exit(0)))
+        with open(go, "w"):
+            pass
+        while True:
+            signal.pause()
+    """)
+    go = pathlib.Path(path).parent / "go"
+    os.mkfifo(go)
+    done = launch("-n", "2", path, env={**os.environ, "GO": str(go)})
+    assert done.returncode == 128 + 37
+    assert "rank 0 ended by signal 37; ending the other 1" in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == "[1] tidied up\n"
+
+
 def test_a_rank_that_ignores_sigterm_is_killed(script):
     path = script("""
         import os, signal, sys

@@ -47,6 +47,14 @@ def hear_of_children() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
+def signal_name(number: int) -> str:
+    """A signal as users write it. Real-time signals between the first and the last have a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def living_groups(groups: set[int]) -> set[int]:
     """Of these process groups those with a process that is no zombie: a container's first process may not reap."""
     found = set()
@@ -336,7 +344,7 @@ class Job:
             return
         self.failed_rank, self.exit_code = entry.rank, entry.exit_code
         if not self._ending:
-            how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+            how = f"with exit code {code}" if code >= 0 else f"by {signal_name(-code)}"
             others = sum(r.exit_code is None for r in self.ranks)
             self._output.say(f"rank {entry.rank} ended {how}" + (f"; ending the other {others}" if others else ""))
         self._begin_end(signal.SIGTERM)
