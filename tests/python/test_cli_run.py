@@ -396,11 +396,30 @@ def test_a_signal_that_it_was_started_to_ignore_stays_ignored():
     assert job.returncode == 0 and out == "[0] end\n"
 
 
+def limit_of_open_files(soft: int, hard: int):
+    """What makes a program begin with these limits."""
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_ranks_beyond_the_limit_of_open_files_are_refused_with_the_remedy(script):
     path = script("import time; time.sleep(60)")
-    done = launch("-n", "40", path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    done = launch("-n", "40", path, preexec_fn=limit_of_open_files(64, 64))
     assert done.returncode == 126 and "cannot start" in done.stderr
     assert "40 ranks" in done.stderr and "ulimit -n" in done.stderr
+
+
+def test_none_starts_where_the_connections_to_the_store_would_find_no_descriptor(tmp_path):
+    """Outputs and ends alone would fit."""
+    done = launch("-n", "40", "touch", str(tmp_path / "started"), preexec_fn=limit_of_open_files(150, 150))
+    assert done.returncode == 126 and "the hard limit is 150" in done.stderr and "ulimit -n" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_soft_limit_of_open_files_is_raised_for_the_launcher_alone():
+    show = "import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    done = launch("-n", "30", sys.executable, "-c", show, preexec_fn=limit_of_open_files(64, 512))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"[{rank}] 64 512" for rank in range(30))
 
 
 def test_a_rank_that_cannot_start_is_told_as_such(tmp_path):

@@ -17,6 +17,7 @@ import errno
 import functools
 import os
 import pathlib
+import resource
 import selectors
 import signal
 import subprocess
@@ -33,7 +34,8 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 LOOK_AGAIN = 0.1  # seconds between looks for what ended ranks have left behind
 UNREAD = 1.0  # seconds that are left to who reads the output, once a signal has ended the job
-DESCRIPTORS = 3  # of a rank: its two outputs, and its end
+DESCRIPTORS = 4  # of a rank: its two outputs, its end, and its connection to the store, which this process serves
+SPARE = 16  # descriptors: the launcher's own, and those that are open while a rank is started
 AT_END = 32  # reads of what a rank has left in a pipe: more than a pipe holds
 
 
@@ -53,6 +55,22 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def make_room(ranks: int) -> None:
+    """Raises this process's soft limit of descriptors to what these ranks take.
+
+    Errors: CannotStart where the hard limit is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/proc/self/fd")) + DESCRIPTORS * ranks + SPARE
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise CannotStart(
+            f"cannot start {ranks} ranks: they take {needed} descriptors here, {DESCRIPTORS} each, and the hard limit is "
+            f"{hard}: raise it (as root: ulimit -n {needed}), or start fewer"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def living_groups(groups: set[int]) -> set[int]:
@@ -138,6 +156,7 @@ class Job:
         self._command, self._count, self._environment = list(command), count, environment
         self._output, self._grace = output, grace
         self._places = placement.assign(count) if bind else [None] * count
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # the ranks'
         self._selector = selectors.DefaultSelector()
         self._streams: list[Stream] = []  # those that have not ended
         self._paused = {False: False, True: False}  # by Stream.error
@@ -190,6 +209,7 @@ class Job:
             os.close(wake_write)
 
     def _start_all(self) -> None:
+        make_room(self._count)
         libc, launcher = ctypes.CDLL(None), os.getpid()
         for rank in range(self._count):
             try:
@@ -206,6 +226,7 @@ class Job:
         def prepare() -> None:
             os.setpgid(0, 0)
             die_with(libc, launcher, signal.SIGKILL)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)  # not ours: select() fails beyond 1,024
             if place and place["processors"]:
                 os.sched_setaffinity(0, place["processors"])
 
