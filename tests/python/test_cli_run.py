@@ -396,6 +396,20 @@ def test_a_signal_that_it_was_started_to_ignore_stays_ignored():
     assert job.returncode == 0 and out == "[0] end\n"
 
 
+@pytest.mark.parametrize(
+    "rank_0, code",
+    [("exit 7", 7), ("trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.02; done", 128 + signal.SIGTERM)],
+)
+def test_once_the_job_ends_no_further_rank_is_started(rank_0, code):
+    """A signal or a rank's failure is heard between two starts, of which the first rank needs few for its word."""
+    program = f"[ $THALWEG_RANK != 0 ] || {{ {rank_0}; }}; trap 'exit 0' TERM; while :; do sleep 0.02; done"
+    done = launch("-n", "200", "--json", "sh", "-c", program)
+    assert done.returncode == code, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["exit_code"] == code and 0 < len(summary["ranks"]) < 200
+    assert not any(alive(r["pid"]) for r in summary["ranks"])
+
+
 def limit_of_open_files(soft: int, hard: int):
     """What makes a program begin with these limits."""
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

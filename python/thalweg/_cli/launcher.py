@@ -2,10 +2,11 @@
 """Starts the processes of a local job and looks after them to the end.
 
 Life of a job: every rank is started in a process group of its own and set to die with the launcher (PR_SET_PDEATHSIG).
-One selector then waits for output, for ends (pidfd) and for signals; nothing is polled. The first rank that fails decides the
-exit code; the others get SIGTERM, and SIGKILL after a grace time, and so does what the ranks have started in their groups,
-also where the rank itself has ended: only for that, once no rank is left, is asked now and then. Signals the launcher gets go
-to every rank, but for those that it was started to ignore (nohup).
+One selector then waits for output, for ends (pidfd) and for signals; nothing is polled. It is looked at between two starts, and
+once the job ends no further rank is started. The first rank that fails decides the exit code; the others get SIGTERM, and
+SIGKILL after a grace time, and so does what the ranks have started in their groups, also where the rank itself has ended: only
+for that, once no rank is left, is asked now and then. Signals the launcher gets go to every rank, but for those that it was
+started to ignore (nohup).
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Job:
         self.failed_rank: int | None = None
         self.unread = False  # output was left that nobody read
         self._ending = False
-        self._signalled = False  # by the user, or who acts for them
+        self._signalled = 0  # the first signal by the user, or who acts for them, that ends the job
         self._kill_at: float | None = None
 
     def run(self) -> int:
@@ -212,6 +213,11 @@ class Job:
         make_room(self._count)
         libc, launcher = ctypes.CDLL(None), os.getpid()
         for rank in range(self._count):
+            self._step(0.0)
+            if self._ending:
+                if self.failed_rank is None:  # also where all that were started end well: the job was not done
+                    self.exit_code = 128 + self._signalled
+                return
             try:
                 self._start(rank, libc, launcher)
             except (OSError, subprocess.SubprocessError) as error:
@@ -260,8 +266,9 @@ class Job:
             entry.signal_group(0)
         return bool(living_groups({entry.process.pid for entry in self.ranks if not entry.group_gone}))
 
-    def _step(self) -> None:
-        timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+    def _step(self, longest: float | None = None) -> None:
+        """What has happened; waits for it, at most so many seconds."""
+        timeout = longest if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
         if timeout is not None and not self._running():
             timeout = min(timeout, LOOK_AGAIN)
         events = self._selector.select(timeout)
@@ -372,7 +379,7 @@ class Job:
 
     def _forward(self, number: int) -> None:
         if number in ENDING:
-            self._signalled = True
+            self._signalled = self._signalled or number
             self._begin_end(number)
         elif number in FORWARDED:
             for entry in self.ranks:
