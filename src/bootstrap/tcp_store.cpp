@@ -70,6 +70,9 @@ Status shake_hands(UniqueFd socket, const StoreOptions& options, const SocketAdd
   return TW_OK;
 }
 
+/// What answers is no server of this job.
+bool is_refusal(Status status) { return status == TW_ERR_AUTHENTICATION || status == TW_ERR_VERSION; }
+
 bool worth_retrying(Status status) {
   return status == TW_ERR_UNREACHABLE || status == TW_ERR_PEER_LOST || status == TW_ERR_IO || status == TW_ERR_NO_DESCRIPTORS;
 }
@@ -167,18 +170,31 @@ Status TcpStore::connect_once(const SocketAddress& address, const Deadline& dead
   return shake_hands(std::move(socket), options_, address, handshake_deadline, out);
 }
 
+/// One try each. A refusal is told where none succeeds: another of the name's addresses may lead to the store.
+Status TcpStore::connect_to_one_of(const std::vector<SocketAddress>& candidates, const Deadline& deadline, Connection* out) {
+  Status status = TW_ERR_UNREACHABLE, refusal = TW_OK;
+  std::string why;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    // One that does not answer must not take the time of those behind it.
+    const uint64_t others = candidates.size() - i, left = deadline.left_ns();
+    const Deadline own(candidates.size() == 1 ? left : std::min(left / others, kMostOfOne));
+    status = connect_once(candidates[i], own, out);
+    if (status == TW_OK || status == TW_ERR_CANCELED) return status;
+    if (!is_refusal(status) || is_error(refusal)) continue;
+    refusal = status;
+    why = last_error();
+  }
+  if (!is_error(refusal)) return status;
+  set_last_error(why);
+  return refusal;
+}
+
 Status TcpStore::connect(const Deadline& deadline, Connection* out) {
   std::vector<SocketAddress> candidates;
   if (const Status status = resolve(server_address_, false, &candidates); is_error(status)) return status;
   for (;;) {
-    Status status = TW_ERR_UNREACHABLE;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      // One that does not answer must not take the time of those behind it.
-      const uint64_t others = candidates.size() - i, left = deadline.left_ns();
-      const Deadline own(candidates.size() == 1 ? left : std::min(left / others, kMostOfOne));
-      status = connect_once(candidates[i], own, out);
-      if (status == TW_OK || status == TW_ERR_AUTHENTICATION || status == TW_ERR_VERSION) return status;
-    }
+    const Status status = connect_to_one_of(candidates, deadline, out);
+    if (status == TW_OK || is_refusal(status)) return status;
     const std::string why = status == TW_ERR_TIMED_OUT ? "" : last_error();
     if (deadline.passed()) {
       return fail(TW_ERR_TIMED_OUT,

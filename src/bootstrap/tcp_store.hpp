@@ -31,6 +31,7 @@ class TcpStore final : public Store {
   Status request(store_wire::Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline,
                  Bytes* out);
   Status connect(const Deadline& deadline, Connection* out);
+  Status connect_to_one_of(const std::vector<SocketAddress>& candidates, const Deadline& deadline, Connection* out);
   Status connect_once(const SocketAddress& address, const Deadline& deadline, Connection* out);
   Status take_connection(const Deadline& deadline, Connection* out);
   void give_back(Connection connection);
