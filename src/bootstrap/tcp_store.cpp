@@ -25,6 +25,7 @@ constexpr size_t kIdleMax = 4;
 constexpr int kRetryMs = 20;
 constexpr uint64_t kHandshakeTimeout = 10 * kSecond;
 constexpr uint64_t kMostOfOne = 3 * kSecond;  // of one address, where others are left
+constexpr uint64_t kLookUpAgain = kSecond / 2;
 
 // TW_OK: ready, or a short time-out passed. TW_ERR_TIMED_OUT: the deadline. Else the error of interrupted().
 Status await(int fd, short events, const Deadline& deadline) {
@@ -189,11 +190,32 @@ Status TcpStore::connect_to_one_of(const std::vector<SocketAddress>& candidates,
   return refusal;
 }
 
+std::vector<SocketAddress> TcpStore::known_candidates() {
+  const std::lock_guard lock(mutex_);
+  return candidates_;
+}
+
+/// Those there are stay where the look-up fails.
+Status TcpStore::look_up(std::vector<SocketAddress>* candidates) {
+  std::vector<SocketAddress> found;
+  if (const Status status = resolve(server_address_, false, &found); is_error(status)) return status;
+  const std::lock_guard lock(mutex_);
+  *candidates = candidates_ = std::move(found);
+  return TW_OK;
+}
+
+/// The name is looked up first where nothing is known of it, and again while nobody answers: a name server may be as late as the
+/// store, or out of order when a job has long found it.
 Status TcpStore::connect(const Deadline& deadline, Connection* out) {
-  std::vector<SocketAddress> candidates;
-  if (const Status status = resolve(server_address_, false, &candidates); is_error(status)) return status;
+  std::vector<SocketAddress> candidates = known_candidates();
+  Deadline known(candidates.empty() ? 0 : kLookUpAgain);
+  Status status = TW_ERR_UNREACHABLE;
   for (;;) {
-    const Status status = connect_to_one_of(candidates, deadline, out);
+    if (known.passed()) {
+      status = look_up(&candidates);
+      known = Deadline(kLookUpAgain);
+    }
+    if (!candidates.empty()) status = connect_to_one_of(candidates, deadline, out);
     if (status == TW_OK || is_refusal(status)) return status;
     const std::string why = status == TW_ERR_TIMED_OUT ? "" : last_error();
     if (deadline.passed()) {

@@ -13,7 +13,7 @@ namespace thalweg::impl {
 
 class TcpStore final : public Store {
  public:
-  /// Tries until a server answers or the time-out passes: ranks may start in any order.
+  /// Tries until a server answers or the time-out passes: ranks may start in any order, and its name may be unknown meanwhile.
   static Status open(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out);
   static Status serve(const std::string& address, const StoreOptions& options, std::unique_ptr<Store>* out);
   ~TcpStore() override;
@@ -31,6 +31,8 @@ class TcpStore final : public Store {
   Status request(store_wire::Op op, const std::string& key, const void* value, size_t length, const Deadline& deadline,
                  Bytes* out);
   Status connect(const Deadline& deadline, Connection* out);
+  std::vector<SocketAddress> known_candidates();
+  Status look_up(std::vector<SocketAddress>* candidates);
   Status connect_to_one_of(const std::vector<SocketAddress>& candidates, const Deadline& deadline, Connection* out);
   Status connect_once(const SocketAddress& address, const Deadline& deadline, Connection* out);
   Status take_connection(const Deadline& deadline, Connection* out);
@@ -40,6 +42,7 @@ class TcpStore final : public Store {
   std::unique_ptr<StoreServer> server_;  // "serve:" only
   std::mutex mutex_;
   std::vector<Connection> idle_;
+  std::vector<SocketAddress> candidates_;  // of the server's name, by the last look-up that found any
 };
 
 }  // namespace thalweg::impl

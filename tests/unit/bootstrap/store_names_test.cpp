@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <netdb.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,8 @@ namespace {
 
 constexpr char kName[] = "store.test";
 std::vector<const char*> addresses;  // of that name
+std::atomic<int> fails{0};           // as many times the name server is out of order
+int asked = 0;
 
 }  // namespace
 
@@ -27,6 +31,11 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
   const bool numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
   if (node == nullptr || numeric || std::strcmp(node, kName) != 0) return real(node, service, hints, found);
+  ++asked;
+  if (fails > 0) {
+    --fails;
+    return EAI_AGAIN;
+  }
   for (const char* address : addresses) {
     const int result = real(address, service, hints, found);
     if (result != 0) return result;
@@ -84,6 +93,51 @@ TEST(StoreNames, ARefusalIsToldAtOnceWhereNoAddressLeadsToTheStore) {
   EXPECT_EQ(open_by_name(other->port(), &store), TW_ERR_AUTHENTICATION);
   EXPECT_NE(std::string(last_error()).find("key"), std::string::npos) << last_error();
   EXPECT_LT(monotonic_ns() - begin, 10 * kSecond);
+}
+
+TEST(StoreNames, ALookUpThatFailsIsTriedAgain) {
+  const auto server = serve("127.0.0.1", kSecret);
+  ASSERT_NE(server, nullptr);
+  addresses = {"127.0.0.1"};
+  fails = 2;
+  asked = 0;
+  std::unique_ptr<Store> store;
+  ASSERT_EQ(open_by_name(server->port(), &store), TW_OK) << last_error();
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(StoreNames, OneThatIsNeverFoundIsToldWhenTheTimeHasPassed) {
+  fails = 1000;
+  std::unique_ptr<Store> store;
+  EXPECT_EQ(open_by_name(1, &store, 200 * kMillisecond), TW_ERR_TIMED_OUT);
+  EXPECT_NE(std::string(last_error()).find("has no address"), std::string::npos) << last_error();
+  fails = 0;
+}
+
+/// A server that has ended and begun again takes all connections with it. Not at 127.0.0.1, from where a client whose kernel
+/// chooses the port that it asks for would find itself.
+TEST(StoreNames, LaterConnectionsNeedNoNameServer) {
+  auto server = serve("127.0.0.2", kSecret);
+  ASSERT_NE(server, nullptr);
+  const uint16_t port = server->port();
+  addresses = {"127.0.0.2"};
+  asked = 0;
+  std::unique_ptr<Store> store;
+  ASSERT_EQ(open_by_name(port, &store), TW_OK) << last_error();
+  server.reset();
+  server = serve("127.0.0.2", kSecret, port);
+  ASSERT_NE(server, nullptr);
+  fails = 1000;
+  EXPECT_EQ(store->put("key", "value", 5), TW_OK) << last_error();
+  EXPECT_EQ(asked, 1);
+  server.reset();  // nobody is there: the name is looked up, in vain, until another one is
+  std::thread later([&] {
+    while (fails > 998) std::this_thread::yield();
+    server = serve("127.0.0.2", kSecret, port);
+  });
+  EXPECT_EQ(store->put("key", "value", 5), TW_OK) << last_error();
+  later.join();
+  fails = 0;
 }
 
 }  // namespace
