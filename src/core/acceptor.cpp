@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/platform/process.hpp"
+#include "base/sockets.hpp"
 #include "core/context.hpp"
 #include "core/listener.hpp"
 #include "core/worker.hpp"
@@ -30,8 +31,8 @@ bool Acceptor::is_here(const DialTarget& meant, int fd) const {
     return meant.purpose == Purpose::worker && meant.incarnation() == setup_.context().incarnation &&
            setup_.find(meant.worker()) != nullptr;
   }
-  return meant == DialTarget::reached(Purpose::listener, fd) ||
-         std::find(known_as_.begin(), known_as_.end(), meant) != known_as_.end();
+  if (std::find(known_as_.begin(), known_as_.end(), meant) != known_as_.end()) return true;
+  return !is_unix_socket(fd) && meant == DialTarget::reached(Purpose::listener, fd);
 }
 
 void Acceptor::start_timer(uint64_t timeout_ns) {

@@ -62,6 +62,9 @@ Status tw_worker::listen(const char* text, const tw_listener_options& options, t
   std::vector<DialTarget> known;
   status = known_as(Purpose::listener, &known);
   if (is_error(status)) return status;
+  // The working directory may change while it listens.
+  const std::string path = parsed.unix_path ? absolute_path(parsed.host) : "";
+  if (parsed.unix_path) known.push_back(DialTarget::at_path(Purpose::listener, path));
   auto listener = std::make_unique<tw_listener>();
   listener->worker = this;
   listener->id = context.setup->next_key();
@@ -72,7 +75,7 @@ Status tw_worker::listen(const char* text, const tw_listener_options& options, t
   for (UniqueFd& socket : sockets) {
     auto door = std::make_unique<Door>();
     door->socket = std::move(socket);
-    if (parsed.unix_path) door->path = parsed.host;
+    door->path = path;
     door->tls = context.settings.tls;
     door->known_as = known;
     door->worker = this;

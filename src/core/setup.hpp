@@ -53,9 +53,9 @@ struct Answer {
 /// A listening socket.
 struct Door {
   UniqueFd socket;
-  std::string path;  // unix: removed at the end
+  std::string path;  // unix, absolute: removed at the end
   bool tls = false;
-  std::vector<DialTarget> known_as;  // user listeners: other addresses that lead here
+  std::vector<DialTarget> known_as;  // user listeners: the unix path, and other addresses that lead here
   tw_worker* worker = nullptr;       // user listeners; null: the context's own doors
   uint64_t listener = 0;
   uint32_t backlog = 0;

@@ -19,18 +19,21 @@ namespace {
 
 constexpr size_t kPortAt = 16;  // behind the 16 bytes of an address
 
-/// The same socket has one name, whatever links and working directories lie on the way to it.
-std::string absolute_path(const SocketAddress& address) {
+std::string path_of(const SocketAddress& address) {
   const auto* unix_address = reinterpret_cast<const sockaddr_un*>(&address.storage);
   const size_t start = offsetof(sockaddr_un, sun_path);
   if (address.length <= start) return "";
-  const std::string path(unix_address->sun_path, strnlen(unix_address->sun_path, address.length - start));
+  return std::string(unix_address->sun_path, strnlen(unix_address->sun_path, address.length - start));
+}
+
+}  // namespace
+
+std::string absolute_path(const std::string& path) {
+  if (path.empty()) return path;
   std::error_code error;
   const auto absolute = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
   return error ? path : absolute.string();
 }
-
-}  // namespace
 
 DialTarget DialTarget::of_worker(uint64_t worker, uint64_t incarnation) {
   DialTarget target;
@@ -51,14 +54,17 @@ uint64_t DialTarget::incarnation() const {
   return incarnation;
 }
 
-DialTarget DialTarget::at(Purpose purpose, const SocketAddress& address) {
+DialTarget DialTarget::at_path(Purpose purpose, const std::string& path) {
   DialTarget target;
   target.purpose = purpose;
-  if (!address.internet()) {
-    const std::string path = absolute_path(address);
-    EVP_Digest(path.data(), path.size(), reinterpret_cast<unsigned char*>(target.name.data()), nullptr, EVP_sha256(), nullptr);
-    return target;
-  }
+  EVP_Digest(path.data(), path.size(), reinterpret_cast<unsigned char*>(target.name.data()), nullptr, EVP_sha256(), nullptr);
+  return target;
+}
+
+DialTarget DialTarget::at(Purpose purpose, const SocketAddress& address) {
+  if (!address.internet()) return at_path(purpose, absolute_path(path_of(address)));
+  DialTarget target;
+  target.purpose = purpose;
   const std::string_view host = address.host_bytes();
   if (host.size() == 4) target.name[10] = target.name[11] = std::byte{0xff};  // ::ffff:a.b.c.d, as a listener for both sees it
   std::memcpy(target.name.data() + kPortAt - host.size(), host.data(), host.size());

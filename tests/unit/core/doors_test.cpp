@@ -182,6 +182,43 @@ TEST(UnixSockets, AListenerOfAnotherUserIsRefused) {
   EXPECT_EQ(status, 0);
 }
 
+struct WorkingDirectory {
+  const std::string before = std::filesystem::current_path();
+  explicit WorkingDirectory(const std::string& path) { std::filesystem::current_path(path); }
+  ~WorkingDirectory() { std::filesystem::current_path(before); }
+};
+
+/// A program goes elsewhere, as daemons do, where a file of the same name lies.
+TEST(UnixSockets, AListenerAtARelativePathStaysWhereItWas) {
+  Folder folder, elsewhere;
+  const WorkingDirectory begun(folder.path);
+  const std::string door = folder.path + "/door", same_name = elsewhere.path + "/door";
+  std::ofstream(same_name) << "no socket";
+  const Made made("shm,tcp"), client("shm,tcp");
+  ASSERT_EQ(made.status, TW_OK) << made.text;
+  ASSERT_EQ(client.status, TW_OK) << client.text;
+  tw_listener* listener = nullptr;
+  ASSERT_EQ(tw_listen(made.worker, "unix:door", nullptr, &listener), TW_OK) << tw_last_error();
+  std::filesystem::current_path(elsewhere.path);
+  tw_endpoint* endpoint = nullptr;
+  ASSERT_EQ(tw_connect_to(client.worker, ("unix:" + door).c_str(), nullptr, &endpoint), TW_OK) << tw_last_error();
+  tw_connection_request* request = nullptr;
+  for (int i = 0; i < 500 && request == nullptr && tw_endpoint_state(endpoint) == TW_IN_PROGRESS; ++i) {
+    (void)tw_worker_progress(client.worker);
+    (void)tw_worker_wait(made.worker, 10'000'000);
+    (void)tw_listener_next(listener, &request);
+  }
+  EXPECT_NE(request, nullptr) << tw_last_error();
+  if (request != nullptr) {
+    EXPECT_EQ(tw_reject(request, nullptr, 0), TW_OK);
+  }
+  EXPECT_EQ(tw_endpoint_wait(endpoint, kLong), TW_ERR_REJECTED) << tw_last_error();
+  (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
+  tw_listener_close(listener);
+  EXPECT_FALSE(std::filesystem::exists(door));
+  EXPECT_TRUE(std::filesystem::exists(same_name));
+}
+
 // ------------------------------------------------------------------------------------------------ interfaces
 
 uint16_t worker_port(const Made& made) {
