@@ -32,6 +32,20 @@ def test_names_of_python_exist(page: pathlib.Path) -> None:
             found = getattr(found, name)
 
 
+def test_the_architecture_has_the_sizes_of_the_rings() -> None:
+    layout = (ROOT / "src/transports/shm/layout.hpp").read_text()
+
+    def size(name: str) -> int:
+        first, _, second = re.search(rf"\b{name} = (\d+)( \* (\d+))?;", layout).groups()
+        return int(first) * int(second or 1)
+
+    body = int(re.search(r"kInlineMax = .*// (\d+)", layout)[1])
+    page = " ".join((ROOT / "ARCHITECTURE.md").read_text().split())
+    assert f"{size('kSlots')} slots of {size('kSlotBytes')} bytes (header and up to {body} body bytes)" in page
+    assert f"ring of {size('kBulkBytes') >> 10} KiB for larger bodies" in page
+    assert f"of {size('kDeepBytes') >> 10} KiB or" in page
+
+
 def test_the_pages_name_many() -> None:
     """The patterns find what they look for."""
     text = (ROOT / "docs" / "coming-from.md").read_text()
