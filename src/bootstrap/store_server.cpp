@@ -159,7 +159,7 @@ void StoreServer::State::accept_some(int listener) {
   if (!is_error(status)) return;
   // Out of descriptors or memory: the connection stays in the backlog, so stop looking for a while.
   refusals.count(Refusal::overload);
-  warn_once("store accept", std::string("the store cannot accept a client: ") + last_error() + "; raise ulimit -n");
+  warn_once("store accept", std::string("the store cannot accept a client: ") + last_error());
   loop.modify(listener, 0);
   loop.after(kAcceptPause, [this, listener] { loop.modify(listener, EPOLLIN); });
 }

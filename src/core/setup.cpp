@@ -164,7 +164,7 @@ void Setup::incoming(Door* door) {
     const Status status = accept_from(door->socket.get(), &socket);
     if (status == TW_AGAIN) return;
     if (is_error(status)) {
-      warn_once("accept", std::string("connections cannot be accepted: ") + last_error() + "; raise RLIMIT_NOFILE");
+      warn_once("accept", std::string("connections cannot be accepted: ") + last_error());
       return rest(door);
     }
     if (!door->path.empty()) {

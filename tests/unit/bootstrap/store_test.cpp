@@ -30,7 +30,9 @@
 #include <utility>
 #include <vector>
 
+#include "../../fixtures/listening.hpp"
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "base/sockets.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_server.hpp"
@@ -611,6 +613,15 @@ TEST_F(StoreStrangers, ScannersNoiseAndSilenceAreCountedAndOthersServed) {
   EXPECT_TRUE(reaches(Refusal::timeout, 5));
   char byte;
   EXPECT_EQ(recv(silent[0].get(), &byte, 1, 0), 0);  // closed by the server
+}
+
+/// Only a lack of descriptors is helped by more of them.
+TEST_F(StoreStrangers, ThatNobodyCanBeAcceptedIsToldWithItsOwnReason) {
+  ASSERT_EQ(shutdown(listening_at(server_->port()), SHUT_RD), 0);  // accept4: EINVAL
+  const Deadline deadline(10 * kSecond);
+  while (warnings_so_far().find("cannot accept") == std::string::npos && !deadline.passed()) std::this_thread::yield();
+  const std::string warnings = warnings_so_far();
+  EXPECT_NE(warnings.find("the store cannot accept a client: accept4: Invalid argument\n"), std::string::npos) << warnings;
 }
 
 TEST_F(StoreStrangers, ALongFirstMessageOfTlsIsRefusedWhenItIsAnnounced) {

@@ -23,7 +23,9 @@
 #include <utility>
 #include <vector>
 
+#include "../../fixtures/listening.hpp"
 #include "../../fixtures/rooms.hpp"
+#include "base/log.hpp"
 #include "base/socket_address.hpp"
 #include "base/unique_fd.hpp"
 #include "core/address.hpp"
@@ -289,6 +291,19 @@ TEST(Interfaces, AllAddressesOfOneHaveOnePort) {
     (void)tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr);
   }
   tw_listener_close(listener);
+}
+
+/// Only a lack of descriptors is helped by more of them.
+TEST(Interfaces, ThatNobodyCanBeAcceptedIsToldWithItsOwnReason) {
+  const Made made("tcp", nullptr, "127.0.0.1");
+  ASSERT_EQ(made.status, TW_OK) << made.text;
+  ASSERT_EQ(shutdown(listening_at(worker_port(made)), SHUT_RD), 0);  // accept4: EINVAL
+  std::string warnings;
+  for (int i = 0; i < 1000 && warnings.find("cannot be accepted") == std::string::npos; ++i) {
+    (void)tw_worker_wait(made.worker, 10'000'000);
+    warnings = thalweg::impl::warnings_so_far();
+  }
+  EXPECT_NE(warnings.find("connections cannot be accepted: accept4: Invalid argument\n"), std::string::npos) << warnings;
 }
 
 // ------------------------------------------------------------------------------------------------ floods
