@@ -126,12 +126,11 @@ class Channel {
   void return_round(uint32_t epoch);
 
   State state() const { return state_; }
-  Status status() const { return status_; }                     // failed
-  const std::string& why() const { return why_; }               // failed: why; proxied: why not mapped
-  bool device_there() const { return theirs_.on_device != 0; }  // a device runs the other end
-  uint64_t words() const { return end_; }                       // SendEnd or RecvEnd, which names them
-  uint64_t number() const { return number_; }                   // proxied: tag of the messages
-  const Reached& their_words() const { return their_words_; }   // mapped: in memory of the peer's executor
+  Status status() const { return status_; }                    // failed
+  const std::string& why() const { return why_; }              // failed: why; proxied: why not mapped
+  uint64_t words() const { return end_; }                      // SendEnd or RecvEnd, which names them
+  uint64_t number() const { return number_; }                  // proxied: tag of the messages
+  const Reached& their_words() const { return their_words_; }  // mapped: in memory of the peer's executor
 
   /// A run failed, or the peer is lost: ends this epoch, if it is still alive, and notifies the peer.
   void fail_end(uint32_t epoch, Status status, const std::string& why);

@@ -106,21 +106,16 @@ Status CarriedSteps::make_step(size_t index, const Deadline& deadline) {
   return TW_OK;
 }
 
-/// What is known of the link and of the other end.
-CarriedBytes CarriedSteps::bytes_to_carry(size_t index) const {
-  const PlanStep& step = list_[index];
-  const Resolved& how = resolved_[index];
+/// Would kernels copy the step's bytes? By what is known of the device and of the link.
+bool CarriedSteps::is_short(size_t index) const {
   const DeviceCosts costs = proxy_.context.device_costs.of(*executor_->device());
-  CarriedBytes bytes{step.op.length, step.moves_here() ? costs.in : costs.out};
-  bytes.device_there = how.remote.how.facts.place.on_device();
-  if (how.channel != nullptr) {
-    const std::lock_guard lock(proxy_.mutex());
-    bytes.device_there = how.channel->device_there();
+  tw_endpoint* const endpoint = resolved_[index].peer->endpoint;
+  double link_byte = 0;
+  {
+    const Engine::Guard guard(*endpoint->worker->engine);
+    if (endpoint->peer && endpoint->peer->link != nullptr) link_byte = costs_of(*endpoint->peer).copy;
   }
-  tw_endpoint* const endpoint = how.peer->endpoint;
-  const Engine::Guard guard(*endpoint->worker->engine);
-  if (endpoint->peer && endpoint->peer->link != nullptr) bytes.link_byte = costs_of(*endpoint->peer).copy;
-  return bytes;
+  return bounced(list_[index].op.length, list_[index].moves_here() ? costs.in : costs.out, link_byte);
 }
 
 /// Without memory for it the host moves the bytes from where they are.
@@ -129,7 +124,7 @@ void CarriedSteps::make_bounce(size_t index) {
   Resolved& out = resolved_[index];
   const bool moves = step.op.length != 0 && (step.moves_to_peer() || step.moves_here());
   if (!moves || executor_->device() == nullptr || pieces_.count(index) != 1) return;
-  if (list_.size() * kStepsOfBounced > kMostSteps || !bounced(bytes_to_carry(index)) || !resolved_.may_bounce(index)) return;
+  if (list_.size() * kStepsOfBounced > kMostSteps || !is_short(index) || !resolved_.may_bounce(index)) return;
   ProxyPeer& peer = *out.peer;
   {
     const std::lock_guard lock(proxy_.mutex());

@@ -40,7 +40,7 @@ class CarriedSteps {
 
  private:
   Status make_step(size_t index, const Deadline& deadline);
-  CarriedBytes bytes_to_carry(size_t index) const;
+  bool is_short(size_t index) const;
   void make_bounce(size_t index);
   void make_piece(size_t index, uint32_t piece, uint64_t* words);
   Status post(size_t index, uint32_t piece, const OpDesc& prepared, const Completion& completion);

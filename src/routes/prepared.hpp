@@ -63,19 +63,12 @@ const char* why_not_paired(bool by_device_here, bool by_device_there);
 /// kernel's, for which the host carries nothing. Null: mapped.
 const char* why_not_mapped_channel(bool prefers_packing, bool kernel_there);
 
-/// The bytes of a step that the host carries for kernels, in their device's memory.
-struct CarriedBytes {
-  uint64_t bytes = 0;
-  CopyCosts engine;           // of the device's engine, between there and pinned memory
-  bool device_there = false;  // the other end is memory of a device, too: the devices may copy between the two
-  double link_byte = 0;       // nanoseconds of a byte through the link, which that spares
-};
-/// Do the kernels copy them to a bounce buffer in pinned memory (or out of it), which the host then sends? Else the host names the
-/// device's memory, and an engine copies: it takes its start, but is under way together with the link. So kernels copy what takes
-/// less time on the bus than an engine takes to start.
-constexpr bool bounced(const CarriedBytes& one) {
-  const double each = one.engine.byte + (one.device_there ? one.link_byte : 0);
-  return each * static_cast<double>(one.bytes) <= one.engine.fixed;
+/// Does a device's kernel copy the bytes of a step that the host carries to a bounce buffer in pinned memory (or out of it), which the
+/// host then sends or receives? Else the host names the device's memory, and an engine copies: it has to start, but then it is under
+/// way together with the link. So kernels copy what takes less time, on the bus and through the link one after the other, than an
+/// engine takes to start. engine: between the device and pinned memory; link_byte: nanoseconds of a byte.
+constexpr bool bounced(uint64_t bytes, const CopyCosts& engine, double link_byte) {
+  return static_cast<double>(bytes) * (engine.byte + link_byte) <= engine.fixed;
 }
 
 /// By which way a run of a step moves its bytes, under the names of the counters. A receiver's end moves none.

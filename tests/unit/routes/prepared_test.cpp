@@ -211,5 +211,15 @@ TEST(PreparedRoutes, StepsAreCountedByWhoMovesThem) {
   EXPECT_EQ(way_of_step(true, true), Way::pull);
 }
 
+/// The bus and the link one after the other, beside an engine's start.
+TEST(Prepared, ShortBytesThatTheHostCarriesAreBounced) {
+  const CopyCosts engine{8000, 0.02};
+  EXPECT_TRUE(bounced(1, engine, 0.06));
+  EXPECT_TRUE(bounced(100'000, engine, 0.06));
+  EXPECT_FALSE(bounced(100'001, engine, 0.06));
+  EXPECT_TRUE(bounced(400'000, engine, 0));
+  EXPECT_FALSE(bounced(1, {0, 0.02}, 0.06));
+}
+
 }  // namespace
 }  // namespace thalweg::impl::test
