@@ -78,8 +78,9 @@ TEST(DeviceModels, TheLastBlocksFlagCoversAllBlocks) {
 TEST(DeviceModels, ARunFindsWhatTheOneBeforeItCounted) {
   expect_code("src/devices/program/specialised_run.hpp", {"m_.store(&receiver()->taken, taken_ + 1);", "m_.fence_near();"});
   expect_code("include/thalweg/device/machine/cuda.hpp", {"atom.acquire.gpu.global.or.b64"});
-  expect_code("src/devices/program/ownership.hpp", {"machine::take_lowest_bit(m,", "m.store(words + block,"});
-  expect_code("src/devices/program/program_executor.hpp", {"if (channels_) m_.fence_near();", "release_blocks("});
+  expect_code("src/devices/program/ownership.hpp", {"machine::take_lowest_bit(m,", "m.store(words + block,",
+                                                    "release_blocks(m, state, steps, blocks, run, open, 0, 1);"});
+  expect_code("src/devices/program/program_executor.hpp", {"if (channels_) m_.fence_near();", "device::end_run("});
   check([](Program& p) {
     const Word taken = p.word(), block = p.word(1);
     Thread &last = p.thread(), &next = p.thread();
@@ -116,31 +117,44 @@ TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
   });
 }
 
-/// A send that the host carries, twice: the executor fills the buffer, asks, and fills it again when it was carried.
+/// A step that the host carries, twice: the executor fills the buffer and says where it is, asks, and does so again when it was carried.
+/// The host says how much it was.
 TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
-  expect_code("src/plans/proxied.cpp", {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)",
-                                        "__atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);"});
+  expect_code("src/plans/proxied.cpp",
+              {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)",
+               "__atomic_store_n(static_cast<Proxied*>(arg)->received, info->length, __ATOMIC_RELAXED);",
+               "__atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);"});
   expect_code("src/devices/program/program_executor.hpp",
-              {"*found = m_.acquire(own.watch.word);", "m_.fence();", "return m_.store(step.word, run_ + 1);",
-               "m_.release(step.word, run_ + 1);"});
+              {"*found = m_.acquire(own.watch.word);", "tell_carrier(m_, step, run_);",
+               "m_.store(step.result, m_.load(step.word + 1));", "m_.fence();", "ring_doorbell(m_, step, run_);"});
+  expect_code("src/devices/program/ownership.hpp", {"m.store(step.result, step.operand);", "m.store(step.word, run + 1);"});
   check([](Program& p) {
-    const Word buffer = p.word(), ring = p.word(), done = p.word();
+    const Word buffer = p.word(), address = p.word(), ring = p.word(), done = p.word(), received = p.word();
     Thread &executor = p.thread(), &proxy = p.thread();
     const bool fence = p.keeps("the executor's fence before it asks");
     const Order see = p.order("Proxied::look", Order::acquire, Order::relaxed);
     executor.store(buffer, 11, Order::relaxed, "first");
+    executor.store(address, 5, Order::relaxed, "first address");
     if (fence) executor.fence(Order::acq_rel, "fence");
     executor.store(ring, 1, Order::relaxed, "ask");
-    executor.await(done, kOne, Order::acquire, "carried");
+    executor.await(done, kOne, p.order("is_ready, the word", Order::acquire, Order::relaxed), "carried");
+    const Reg length = executor.load(received, Order::relaxed, "how much");
     executor.store(buffer, 22, Order::relaxed, "second");
+    executor.store(address, 6, Order::relaxed, "second address");
     if (fence) executor.fence(Order::acq_rel, "fence");
     executor.store(ring, 2, Order::relaxed, "ask again");
     proxy.await(ring, kOne, see, "asked");
+    const Reg where = proxy.load(address, Order::relaxed, "where first");
     const Reg first = proxy.load(buffer, Order::relaxed, "carry first");
+    proxy.store(received, 3, Order::relaxed, "so much");
     proxy.store(done, 1, p.order("Proxied::finish", Order::release, Order::relaxed), "done");
     proxy.await(ring, kTwo, see, "asked again");
+    const Reg then = proxy.load(address, Order::relaxed, "where second");
     const Reg second = proxy.load(buffer, Order::relaxed, "carry second");
-    p.holds = [=](const Final& end) { return !end.stuck && end.of(first) == 11 && end.of(second) == 22; };
+    p.holds = [=](const Final& end) {
+      const bool carried = end.of(where) == 5 && end.of(first) == 11 && end.of(then) == 6 && end.of(second) == 22;
+      return !end.stuck && carried && end.of(length) == 3;
+    };
   });
 }
 
