@@ -11,7 +11,6 @@
 #include "plans/plan_resolve.hpp"
 #include "plans/proxied.hpp"
 #include "plans/proxy.hpp"
-#include "routes/prepared.hpp"
 
 namespace thalweg::impl {
 

@@ -114,6 +114,13 @@ def test_a_signal_gives_128_and_its_number():
     assert "SIGSEGV" in done.stderr
 
 
+def launch_two_that_meet(path, *options):
+    """Rank 0 reads the pipe "GO" until rank 1, which is ready then, opens and closes it."""
+    go = pathlib.Path(path).parent / "go"
+    os.mkfifo(go)
+    return launch("-n", "2", *options, path, env={**os.environ, "GO": str(go)})
+
+
 def test_a_real_time_signal_has_a_number_and_the_others_their_grace(script):
     """Python has no name for those between SIGRTMIN and SIGRTMAX."""
     path = script("""
@@ -128,9 +135,7 @@ def test_a_real_time_signal_has_a_number_and_the_others_their_grace(script):
         while True:
             signal.pause()
     """)
-    go = pathlib.Path(path).parent / "go"
-    os.mkfifo(go)
-    done = launch("-n", "2", path, env={**os.environ, "GO": str(go)})
+    done = launch_two_that_meet(path)
     assert done.returncode == 128 + 37
     assert "rank 0 ended by signal 37; ending the other 1" in done.stderr and "Traceback" not in done.stderr
     assert done.stdout == "[1] tidied up\n"
@@ -149,9 +154,7 @@ def test_a_rank_that_ignores_sigterm_is_killed(script):
         while True:
             signal.pause()
     """)
-    go = pathlib.Path(path).parent / "go"
-    os.mkfifo(go)
-    done = launch("-n", "2", "--json", path, env={**os.environ, "GO": str(go)})
+    done = launch_two_that_meet(path, "--json")
     assert done.returncode == 3
     summary = json.loads(done.stdout)
     assert [r["exit_code"] for r in summary["ranks"]] == [3, 137]

@@ -53,7 +53,7 @@ class CarriedList {
   enum class At : uint8_t { waits, rung, done };
 
   const device::Step& doorbell(uint32_t pair) const { return program_.steps[2 * pair]; }
-  uint64_t* end_word(uint32_t pair) const { return reinterpret_cast<uint64_t*>(program_.steps[2 * pair + 1].word); }
+  uint64_t found(uint32_t pair) const { return m_.acquire(program_.steps[2 * pair + 1].word); }
   /// Its `after` are ends of earlier pairs.
   bool may_ring(uint32_t pair) const {
     const device::Step& step = doorbell(pair);
@@ -76,7 +76,6 @@ class CarriedList {
     --open_;
     return true;
   }
-  uint64_t found(uint32_t pair) const { return m_.acquire(reinterpret_cast<device::u64*>(end_word(pair))); }
 
   void rest() {
     polls_ = 0;
