@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captured collectives of float32 on the queues of N devices, a process each: 100 of a kind in a graph (of more than 1 MiB: 20), launched three times. Each is
+// Captured collectives of float32 on the queues of N devices, a process each: 100 of a kind in a graph (of more than 1 MiB: 20, than 256 MiB: 5), launched three times. Each is
 // verified first. Beside it: nccl_collectives.py.
-//   usage: thalweg-gpu-collectives [RANKS] [DEVICE] [ALGORITHM,...]   (2, cuda; ALGORITHM "chosen": by itself; with "symmetric",
-//   buffers are registered windows of the group)
+//   usage: thalweg-gpu-collectives [RANKS] [DEVICE] [ALGORITHM,...]   (2, cuda; ALGORITHM "chosen": by itself; with "symmetric"
+//   or "symmetric_simple", buffers are registered windows of the group)
 // A line of JSON for each; us: the median of 12 times, of the slowest rank's; bytes: as NCCL's tests name sizes (allgather,
 // reduce_scatter, alltoall: of all ranks' blocks).
 #include <sys/wait.h>
@@ -21,9 +21,9 @@
 
 namespace {
 
-constexpr size_t kMost = size_t{256} << 20;
+constexpr size_t kMost = size_t{1} << 30, kMostOfAll = size_t{256} << 20;  // of allreduce and allgather; of every kind
 constexpr int kLaunches = 3, kTimes = 12;
-constexpr int in_graph(size_t bytes) { return bytes <= (size_t{1} << 20) ? 100 : 20; }
+constexpr int in_graph(size_t bytes) { return bytes <= (size_t{1} << 20) ? 100 : bytes <= kMostOfAll ? 20 : 5; }
 
 void must(tw_status s, const char* what) {
   if (s >= 0) return;
@@ -153,16 +153,19 @@ int run(const char* device, const std::vector<std::string>& algorithms) {
   r.out = tw_memory_address(memory[1]);
   r.host = static_cast<float*>(tw_memory_address(memory[2]));
   tw_window* windows[2] = {};
-  const bool symmetric = std::find(algorithms.begin(), algorithms.end(), "symmetric") != algorithms.end();
+  const bool symmetric =
+      std::any_of(algorithms.begin(), algorithms.end(), [](const std::string& one) { return one.starts_with("symmetric"); });
   for (int i = 0; i < 2 && symmetric; ++i) {
     must(tw_group_window(r.world, memory[i], nullptr, &windows[i]), "tw_group_window");
     must(tw_window_register_on(windows[i], r.queue), "tw_window_register_on");
   }
   for (int kind = 0; kind < kinds; ++kind) {
     for (size_t bytes : {size_t{8}, size_t{4096}, size_t{16} << 10, size_t{64} << 10, size_t{256} << 10, size_t{1} << 20,
-                         size_t{4} << 20, size_t{16} << 20, size_t{64} << 20, size_t{256} << 20}) {
+                         size_t{4} << 20, size_t{16} << 20, size_t{64} << 20, size_t{256} << 20, size_t{1} << 30}) {
       if (bytes > most || (bytes < 64 && kind != allreduce && kind != broadcast)) continue;
+      if (bytes > kMostOfAll && kind != allreduce && kind != allgather) continue;
       for (const std::string& algorithm : algorithms) {
+        if (algorithm == "symmetric_simple" && kind != allreduce) continue;
         if (algorithm == "two_phases" && (kind != broadcast || r.size < 3)) continue;
         if (algorithm == "ll" && bytes / (kind == allreduce || kind == broadcast ? 1 : r.size) > (size_t{1} << 20)) continue;
         if (algorithm == "ll128" && bytes > most_by_lines(r.size, static_cast<Kind>(kind))) continue;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL's captured collectives of float32 as thalweg-gpu-collectives measures them, NVLink multicast off.
 
-100 or 20 in a graph, whichever is faster (of more than 1 MiB: 20), launched three times.
+100 or 20 in a graph, whichever is faster (of more than 1 MiB: 20, than 256 MiB: 5), launched three times.
 
 usage: nccl_collectives.py [RANKS]
        nccl_collectives.py --table FOLDER            both results, as run.sh leaves them, side by side
@@ -47,7 +47,7 @@ def timed(kind, nbytes, size):
     for _ in range(5):
         once()
     torch.cuda.synchronize()
-    return min(replayed(once, in_graph) for in_graph in ((100, 20) if nbytes <= 1 << 20 else (20,)))
+    return min(replayed(once, in_graph) for in_graph in ((100, 20) if nbytes <= 1 << 20 else (20,) if nbytes <= 1 << 28 else (5,)))
 
 
 def replayed(once, in_graph):
@@ -87,8 +87,10 @@ def join(rank, size):
 def work(rank, size):
     version = join(rank, size)
     for kind in ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast"):
-        for nbytes in (8, 4096, *(1 << k for k in range(14, 29, 2))):
+        for nbytes in (8, 4096, *(1 << k for k in range(14, 31, 2))):
             if nbytes < 64 and kind not in ("allreduce", "broadcast"):
+                continue
+            if nbytes > 1 << 28 and kind not in ("allreduce", "allgather"):
                 continue
             us = timed(kind, nbytes, size)
             if rank == 0:
@@ -155,7 +157,7 @@ def table(folder):
     ours = {}
     for one in lines_of(folder / "collectives.jsonl"):
         ours.setdefault((one["collective"], one["bytes"]), {})[one["algorithm"]] = one["us"]
-    names = ("NCCL us", "chosen us", "ratio", "ll us", "ll128 us", "simple us", "phases us", "windows us")
+    names = ("NCCL us", "chosen us", "ratio", "ll us", "ll128 us", "simple us", "phases us", "windows us", "slots us")
     print(f"{'':14} {'bytes':>10}", *(f"{name:>{6 if name == 'ratio' else 10}}" for name in names))
     for (kind, nbytes), by in ours.items():
         peer = nccl.get((kind, nbytes))
@@ -163,7 +165,7 @@ def table(folder):
         cells = [f"{one:10.2f}" if one is not None else " " * 10 for one in (peer, by.get("chosen"))]
         rest = [
             f"{one:10.2f}" if one is not None else " " * 10
-            for one in (by.get(name) for name in ("ll", "ll128", "simple", "two_phases", "symmetric"))
+            for one in (by.get(name) for name in ("ll", "ll128", "simple", "two_phases", "symmetric", "symmetric_simple"))
         ]
         print(f"{kind:14} {nbytes:10} {' '.join(cells)} {ratio} {' '.join(rest)}")
 

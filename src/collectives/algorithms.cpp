@@ -132,6 +132,7 @@ constexpr Algorithm kAlgorithms[] = {
     {"ll128", Kind::allreduce, lines_any_order, nullptr, Kernels::lines},
     {"simple", Kind::allreduce, kernels_any_order, nullptr, Kernels::two_phases},
     {"symmetric", Kind::allreduce, windows_any_order, nullptr, Kernels::symmetric},
+    {"symmetric_simple", Kind::allreduce, windows_any_order, nullptr, Kernels::slots},
     {"linear", Kind::reduce_scatter, always, direct_reduce_scatter_all},
     {"pairwise", Kind::reduce_scatter, any_order, pairwise_reduce_scatter},
     {"halving", Kind::reduce_scatter, any_order, halving_reduce_scatter},

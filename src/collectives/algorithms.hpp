@@ -8,7 +8,7 @@
 namespace thalweg::impl {
 
 /// Which protocol of one kernel on each device (devices/program/exchange.hpp), Simple in one phase or two; lines: LL128; none: no kernel.
-enum class Kernels : uint8_t { none, ll, lines, simple, two_phases, symmetric };
+enum class Kernels : uint8_t { none, ll, lines, simple, two_phases, symmetric, slots };
 
 /// Kernels do it in two phases, where they can: a slice of it to each rank.
 inline bool is_sliced(const Collective& c) {

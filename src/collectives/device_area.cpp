@@ -24,7 +24,7 @@ constexpr uint64_t kBlockShare = 8192;           // bytes that it moves, at leas
 constexpr uint64_t kManyBytes = 8u << 20;        // for fewer, no more than kUnitBlocks
 constexpr uint64_t kFew = 64u << 10, kMany = 4u << 20, kMore = 16u << 20;  // bytes of what is measured
 constexpr uint64_t kFewInLines = 2048;                                     // fewer than one block of threads has at once
-constexpr uint64_t kManySentOn = 64u << 20;                                // of a broadcast that is stored on
+constexpr uint64_t kManySentOn = 16u << 20;                                // of a broadcast that is stored on
 constexpr uint64_t kCut = 16u << 10;
 
 /// What each rank says of how far it came.
@@ -61,10 +61,12 @@ AreaCosts slowest(const std::vector<AreaOffer>& all) {
   return most;
 }
 
-bool in_windows(AreaLine line) { return line == AreaLine::symmetric || line == AreaLine::loads || line == AreaLine::stores; }
+bool in_windows(AreaLine line) {
+  return line == AreaLine::symmetric || line == AreaLine::slots || line == AreaLine::loads || line == AreaLine::stores;
+}
 /// An allreduce in two phases, else every rank sends each a block.
 bool is_sliced(AreaLine line) {
-  return line == AreaLine::two_lines || line == AreaLine::two_phases || line == AreaLine::symmetric;
+  return line == AreaLine::two_lines || line == AreaLine::two_phases || line == AreaLine::symmetric || line == AreaLine::slots;
 }
 bool by_lines(AreaLine line) { return line == AreaLine::lines || line == AreaLine::two_lines; }
 bool by_words(AreaLine line) { return line == AreaLine::ll || by_lines(line); }
@@ -236,6 +238,7 @@ Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_pla
     step->what.input_limit = step->what.input_place;  // alike on all ranks
     step->what.output_limit = step->what.output_place;
     step->what.place_align = sizeof(float);
+    step->what.input_near = 1;
     step->what.input = begin + step->what.input_place;
     step->what.output = begin + step->what.output_place;
   }
@@ -291,7 +294,7 @@ uint64_t DeviceArea::length_of(AreaLine line, size_t length) const {
   constexpr uint64_t kFewBytes = 8;
   const uint64_t of_ll[] = {kFewBytes, uint64_t{std::min(blocks_, device::kUnitBlocks)} * kThreads * device::kUnitBytes,
                             room()};
-  const uint64_t others[] = {kFew, kMany, is_sliced(line) ? 0 : kMore};
+  const uint64_t others[] = {kFew, kMany, kMore};
   if (by_lines(line) && !lines_) return 0;  // areas have no rooms for lines of more ranks, nor a launch their addresses
   if (by_lines(line)) {  // of a block, or slice: of few threads, of all at once, and as many as there is room for
     const uint64_t most = (is_sliced(line) ? line_room() / 2 : line_room()) / 16 * 16;
@@ -362,6 +365,7 @@ void DeviceArea::set_costs(CollectiveCosts* costs) const {
                                                                       {AreaLine::two_phases, &CollectiveCosts::two_phases},
                                                                       {AreaLine::one_phase, &CollectiveCosts::one_phase},
                                                                       {AreaLine::symmetric, &CollectiveCosts::symmetric},
+                                                                      {AreaLine::slots, &CollectiveCosts::slots},
                                                                       {AreaLine::loads, &CollectiveCosts::loads},
                                                                       {AreaLine::stores, &CollectiveCosts::stores}};
   for (const auto& [line, of] : lines) {

@@ -34,6 +34,7 @@ enum class AreaLine : uint8_t {
   two_phases,  // an allreduce
   one_phase,   // an allgather
   symmetric,   // an allreduce
+  slots,       // the same, operands by slots
   loads,       // a reduction
   stores,      // an allgather
   count_

@@ -113,14 +113,21 @@ void use_window(const WindowList::One& one, const DeviceArea& area, uint64_t add
   out->windows.push_back(one.window->alive);
 }
 
+bool is_near(const tw_memory& memory, const Device& device) {
+  return memory.origin.kind == MemoryKind::device && std::ranges::equal(memory.origin.device_uuid, device.uuid());
+}
+
 void use_windows(const InWindows& in, const DeviceArea& area, uint32_t element, ExchangeStep* out) {
   device::Exchange& x = out->what;
   x.symmetric = 1;
   x.place_align = x.reduces != 0 ? element : 1;
+  if (in.input != nullptr) x.input_near = is_near(*in.input->window->memory, area.device()) ? 1 : 0;
   if (in.input != nullptr) use_window(*in.input, area, x.input, in.bytes.input, &x.inputs, &x.input_place, &x.input_limit, out);
   if (in.output != nullptr)
     use_window(*in.output, area, x.output, in.bytes.output, &x.outputs, &x.output_place, &x.output_limit, out);
 }
+
+bool in_windows(Kernels kernels) { return kernels == Kernels::symmetric || kernels == Kernels::slots; }
 
 /// In two phases: the root of a broadcast has no slice.
 void cut_slices(const Collective& c, device::Exchange* x) {
@@ -206,7 +213,7 @@ void fill_equal(const Collective& c, const Call& call, Kernels kernels, const Op
   lay_out(c, &x);
   x.low_latency = kernels == Kernels::ll || kernels == Kernels::lines ? 1 : 0;
   x.lines = kernels == Kernels::lines ? 1 : 0;
-  const bool may_cut = kernels == Kernels::lines || kernels == Kernels::symmetric;
+  const bool may_cut = kernels == Kernels::lines || in_windows(kernels);
   if (kernels == Kernels::two_phases || (may_cut && is_sliced(c))) cut_slices(c, &x);
   x.reduces = call.reduces ? 1 : 0;
   x.type = call.type;
@@ -291,7 +298,8 @@ Status resolve_exchange(Collectives& all, Call& call, const tw_collective_option
   } else {
     fill_equal(what, call, kernels, task.operation, made.get());
     if (lengths) part_blocks(what, call.received, made.get(), area.executor());
-    if (kernels == Kernels::symmetric) use_windows(in, area, what.element, made.get());
+    if (in_windows(kernels)) use_windows(in, area, what.element, made.get());
+    x.by_slots = kernels == Kernels::slots ? 1 : 0;
     area.fill(call.rooted, made.get());
   }
   *out = std::move(made);

@@ -108,6 +108,7 @@ double kernel_ns(Kernels kernels, const Collective& c, const CollectiveCosts& co
   if (kernels == Kernels::two_phases)
     return all ? costs.two_phases.of(in_two) : costs.two_phases.ns + in_two * costs.one_phase.byte_ns;
   if (kernels == Kernels::simple) return costs.one_phase.of((ranks - 1) * bytes);
+  if (kernels == Kernels::slots) return costs.slots.of(in_two);
   if (all) return costs.symmetric.of(in_two);
   if (c.kind == CollectiveKind::broadcast) return (c.size > 2 ? costs.stores.ns : 0) + costs.stores.of(bytes);
   const bool loads = c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::reduce_scatter;

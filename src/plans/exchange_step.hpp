@@ -101,6 +101,7 @@ struct ExchangeStep {
     if (what.low_latency != 0) return "LL";
     if (by_host()) return "Simple, blocks of several lengths";
     if (counted()) return "Simple, counts by device";
+    if (what.by_slots != 0) return "symmetric, operands by Simple";
     if (what.symmetric != 0) return what.slice != 0 ? "symmetric in two phases" : "symmetric";
     return what.slice != 0 ? "Simple in two phases" : "Simple";
   }

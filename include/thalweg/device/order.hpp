@@ -97,6 +97,8 @@ struct DirectMachine {
 
   /// Whole or not at all: to such a read the upper half is never newer than the lower one. Relaxed.
   THALWEG_DEVICE Word16 load16(const Word16* from) const { return machine::load16(from); }
+  /// What its sender's thread wrote before, in front of a fence, shows afterwards.
+  THALWEG_DEVICE Word16 acquire16(const Word16* from) const { return machine::acquire16(from); }
   THALWEG_DEVICE void store16(Word16* to, Word16 value) const { machine::store16(to, value); }
 
   THALWEG_DEVICE u64 nanoseconds() const { return machine::nanoseconds(); }

@@ -59,10 +59,16 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_exchange_lines_any",
                                                                                      "thalweg_exchange_ll",
                                                                                      "thalweg_exchange_simple",
+                                                                                     "thalweg_exchange_simple_sums",
                                                                                      "thalweg_exchange_ll_any",
                                                                                      "thalweg_exchange_simple_any",
                                                                                      "thalweg_exchange_counted",
                                                                                      "thalweg_exchange_symmetric",
+                                                                                     "thalweg_exchange_symmetric_stores",
+                                                                                     "thalweg_exchange_symmetric_broadcasts",
+                                                                                     "thalweg_exchange_symmetric_sums",
+                                                                                     "thalweg_exchange_slots",
+                                                                                     "thalweg_exchange_slots_sums",
                                                                                      "thalweg_persistent"};
 
 }  // namespace

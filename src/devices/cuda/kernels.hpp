@@ -68,10 +68,16 @@ enum class KernelName : uint8_t {
   exchange_lines_any,
   exchange_ll,
   exchange_simple,
-  exchange_ll_any,  // of any type, scaled, of parts
+  exchange_simple_sums,  // of nothing but SumElements
+  exchange_ll_any,       // of any type, scaled, of parts
   exchange_simple_any,
   exchange_counted,
-  exchange_symmetric,
+  exchange_symmetric,  // as SymmetricForm has them
+  exchange_symmetric_stores,
+  exchange_symmetric_broadcasts,
+  exchange_symmetric_sums,
+  exchange_slots,
+  exchange_slots_sums,
   persistent,
   count_
 };

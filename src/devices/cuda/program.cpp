@@ -5,6 +5,7 @@
 #include "devices/cuda/queue.hpp"
 #include "devices/kernels/arguments.hpp"
 #include "devices/program/exchange_lines.hpp"
+#include "devices/program/exchange_symmetric.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -25,6 +26,15 @@ KernelName lines_kernel(const device::Exchange& exchange) {
     default:
       return KernelName::exchange_lines_any;
   }
+}
+/// What needs no other elements.
+bool has_sums(const device::Exchange& exchange) {
+  return exchange.reduces == 0 || device::SumElements::has(exchange.type, exchange.op);
+}
+KernelName symmetric_kernel(const device::Exchange& exchange) {
+  if (exchange.by_slots != 0) return has_sums(exchange) ? KernelName::exchange_slots_sums : KernelName::exchange_slots;
+  const auto form = static_cast<unsigned>(device::form_of_symmetric(exchange));
+  return static_cast<KernelName>(static_cast<unsigned>(KernelName::exchange_symmetric) + form);
 }
 bool starts_small(const ProgramShape& shape) { return shape.blocks * shape.threads <= kEarlyBlocks * kEarlyThreads; }
 
@@ -101,13 +111,16 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
   // One that starts early holds its multiprocessors while the kernel before it still waits for other ranks: not those that another
   // rank's kernel needs, which is waited for.
   const bool early = starts_small(program.shape) && !program.shares_device;
-  if (program.exchange->symmetric != 0) return launch_program(KernelName::exchange_symmetric, program.shape, early, arguments);
+  if (program.exchange->symmetric != 0)
+    return launch_program(symmetric_kernel(*program.exchange), program.shape, early, arguments);
   if (program.exchange->one_word != 0)
     return launch_program(of_ranks(KernelName::exchange_words_2, program.exchange->size), program.shape, early, arguments);
   if (program.exchange->lines != 0) return launch_program(lines_kernel(*program.exchange), program.shape, early, arguments);
   const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
   const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
-  const KernelName simple = any ? KernelName::exchange_simple_any : KernelName::exchange_simple;
+  const KernelName simple = any                           ? KernelName::exchange_simple_any
+                            : has_sums(*program.exchange) ? KernelName::exchange_simple_sums
+                                                          : KernelName::exchange_simple;
   return launch_program(low_latency ? ll : simple, program.shape, low_latency && early, arguments);
 }
 

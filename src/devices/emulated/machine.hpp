@@ -116,6 +116,7 @@ class Machine {
     const std::byte* const at = memory_->find(from, sizeof *from);
     return at == nullptr ? device::Word16{} : direct().load16(reinterpret_cast<const device::Word16*>(at));
   }
+  device::Word16 acquire16(const device::Word16* from) const { return load16(from); }
   /// What was stored last shows first: the lower half.
   void store16(device::Word16* to, device::Word16 value) const {
     auto* const words = reinterpret_cast<u64*>(to);

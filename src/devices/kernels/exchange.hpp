@@ -13,7 +13,10 @@ struct ThreadsOfBlock {
   THALWEG_DEVICE device::u32 size() const { return device::machine::threads_x(); }
   THALWEG_DEVICE void sync() const { device::machine::sync_block(); }
   THALWEG_DEVICE bool any(bool yes) const { return device::machine::any_of_block(yes); }
-  THALWEG_DEVICE device::u64 tell(device::u64 value) const { return device::machine::from_first_of_block(value); }
+  template <class T>
+  THALWEG_DEVICE T tell(T value) const {
+    return device::machine::from_first_of_block(value);
+  }
 };
 
 /// Each thread its own words.

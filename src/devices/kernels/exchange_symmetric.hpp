@@ -6,26 +6,23 @@
 
 namespace thalweg::impl::kernels {
 
-using BlockSymmetric = device::SymmetricRun<device::DirectMachine, ThreadsOfBlock>;
+template <device::SymmetricForm kForm>
+using BlockSymmetric = device::SymmetricRun<device::DirectMachine, ThreadsOfBlock, kForm>;
+/// Of an allreduce: operands by slots, results into windows.
+template <class Elements>
+using BlockSlots = device::ExchangeRun<device::DirectMachine, ThreadsOfBlock, Elements,
+                                       device::PlacedBlock<device::DirectMachine, ThreadsOfBlock>>;
 
-THALWEG_DEVICE bool await_offsets(BlockSymmetric& run) {
-  bool there = false, failed = false;
-  while (!there && !failed) {
-    there = run.offsets_there();
-    failed = !there && run.timed_out();
-  }
-  return !device::machine::any_of_block(failed);
-}
-
+template <class Run>
 THALWEG_DEVICE void run_symmetric(const ExchangeArguments& arguments, device::SymmetricPeers& peers) {
   device::machine::start_early();
-  BlockSymmetric run({}, {}, arguments.exchange, arguments.program, arguments.blocks, device::machine::block_x(), peers);
+  Run run({}, {}, arguments.exchange, arguments.program, arguments.blocks, device::machine::block_x(), peers);
+  run.prepare();
   bool well = run.begin();
   if (well) {
     run.push_offsets();
-    well = await_offsets(run) && run.place();
+    well = exchange_pieces(run);
   }
-  if (well) well = exchange_pieces(run);
   run.end(!device::machine::all_of_block(well));
 }
 

@@ -15,7 +15,8 @@
 //
 //   LL128   LL in lines of 128 bytes with the number once, in one phase or two (exchange_lines.hpp).
 //
-// Symmetric: where all buffers lie in windows of the group, kernels load and store there (exchange_symmetric.hpp).
+// Symmetric: where all buffers lie in windows of the group, kernels load and store there (exchange_symmetric.hpp). Long allreduces
+// store their operands into Simple's slots, and their results into the windows (ExchangeRun, exchange_places.hpp).
 //
 // Blocks of threads with the same number belong together on all ranks; others do not wait for each other. So a rank's blocks need
 // not all be there at once. Reductions are in the order of ranks, and round once: the same bits by both protocols, and by the
@@ -41,6 +42,7 @@ struct Exchange {
   u32 low_latency;           // LL, or LL128; 0: Simple, or symmetric
   u32 one_word;              // LL of one word a thread at most, of a few ranks: exchange_words.hpp
   u32 symmetric;             // the buffers lie in windows: exchange_symmetric.hpp
+  u32 by_slots;              // the same of an allreduce whose operands go by Simple's slots, and results into the windows
   u32 reduces;               // what is taken is reduced; 0: it goes to its places
   u32 type, op;              // ElementType, ReduceOp
   u32 threads;               // of a block
@@ -68,14 +70,15 @@ struct Exchange {
   u64 input_limit,
       output_limit;  // offsets up to which other ranks' buffers may begin, whatever they say: they end in the window
   u32 place_align;   // of those offsets: bytes, a power of two
+  u32 input_near;    // the input is memory of this rank's device, where kernels ahead have left it for all
   u64 cut;           // bytes of a piece of a broadcast in two phases, a multiple of 16
   u64 units;         // one_word: AreaLayout::units(0, 0, 0)
   u64 lines;         // LL128: AreaLayout::lines(0, 0, 0); 0: not by lines
 };
 constexpr u32 kPlaceBits = 48;
 
-/// The own words of a block of threads, at the begin of an area.
-struct ExchangeWords {
+/// The own words of a block of threads, at the begin of an area. The first two are read together, and stored the second one first.
+struct alignas(16) ExchangeWords {
   u64 turn;    // runs, times 4; 2: which of two rooms is next; 1: a run is under way
   u64 pieces;  // of Simple, so far
   i64 failed;  // as tw_status: how a run of this block failed, which therefore is under way for ever; 0: none did, or others of its

@@ -83,6 +83,8 @@ THALWEG_DEVICE_COLD void fail_taken(M m, Guard guard, ExchangeWords* words, u32 
 template <class M, class Group>
 class ExchangeBlock {
  public:
+  static constexpr bool kPlaced = false;  // all ranks' outputs are known
+  static THALWEG_DEVICE const u64* outputs() { return nullptr; }
   THALWEG_DEVICE ExchangeBlock(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
       : m_(m),
         group_(group),
@@ -96,12 +98,15 @@ class ExchangeBlock {
   THALWEG_DEVICE bool begin() {
     u64 turn = 0;
     if (group_.rank() == 0) turn = own();
-    const u64 told = group_.tell(turn);
-    if (told == kRefused) return false;
-    run_ = told >> 1;
-    room_ = static_cast<u32>(told & 1);
-    if (x_.low_latency == 0) before_ = m_.load(&words()->pieces);
-    return true;
+    return begin_run(group_.tell(turn));
+  }
+  /// Of all but LL and LL128.
+  THALWEG_DEVICE bool begin_with_pieces() {
+    Word16 both{};
+    if (group_.rank() == 0) both = own_with_pieces();
+    both = group_.tell(both);
+    before_ = both.high;
+    return begin_run(both.low);
   }
 
  protected:
@@ -170,29 +175,46 @@ class ExchangeBlock {
   }
   THALWEG_DEVICE u64 area(u32 of) const { return area_of(m_, x_, of); }
   THALWEG_DEVICE u64* word_at(u32 of, u64 offset) const { return reinterpret_cast<u64*>(area(of) + offset); }
-  /// By all threads: eight words of each in flight, where all is aligned.
+  /// By all threads.
   THALWEG_DEVICE void copy(u64 to, u64 from, u64 bytes) const {
     if constexpr (!M::whole_runs) {
       if ((to | from | bytes) % sizeof(Word16) == 0) {
-        const Word16* const source = reinterpret_cast<const Word16*>(from);
-        Word16* const target = reinterpret_cast<Word16*>(to);
-        const u32 count = static_cast<u32>(bytes / sizeof(Word16)), size = group_.size();
         THALWEG_ROLLED
-        for (u32 at = group_.rank(); at < count; at += kTogether * size) {
-          Word16 held[kTogether];
-          THALWEG_UNROLL
-          for (u32 i = 0; i < kTogether; ++i) {
-            if (at + i * size < count) held[i] = m_.read(source + at + i * size);
-          }
-          THALWEG_UNROLL
-          for (u32 i = 0; i < kTogether; ++i) {
-            if (at + i * size < count) m_.write(target + at + i * size, held[i]);
-          }
-        }
+        for (u64 at = 0; at < bytes; at += turn()) copy_turn(to, from, at, bytes);
         return;
       }
     }
     copy_unaligned(m_, group_.rank(), group_.size(), to, from, bytes);
+  }
+  struct Copied {
+    u64 to, from, bytes;
+  };
+  /// By all threads: several copies, of what each rank gets, in turns: no link waits for another. of(k): a Copied.
+  template <class Of>
+  THALWEG_DEVICE void copy_in_turns(u32 count, const Of& of) const {
+    u64 most = 0, all = 0;
+    THALWEG_ROLLED
+    for (u32 k = 0; k < count; ++k) {
+      const Copied one = of(k);
+      if (one.bytes != 0) all |= one.to | one.from | one.bytes;
+      if (one.bytes > most) most = one.bytes;
+    }
+    if (M::whole_runs || all % sizeof(Word16) != 0) {
+      THALWEG_ROLLED
+      for (u32 k = 0; k < count; ++k) {
+        const Copied one = of(k);
+        copy_unaligned(m_, group_.rank(), group_.size(), one.to, one.from, one.bytes);
+      }
+      return;
+    }
+    THALWEG_ROLLED
+    for (u64 at = 0; at < most; at += turn()) {
+      THALWEG_ROLLED
+      for (u32 k = 0; k < count; ++k) {
+        const Copied one = of(k);
+        copy_turn(one.to, one.from, at, one.bytes);
+      }
+    }
   }
 
   const M m_;
@@ -207,10 +229,45 @@ class ExchangeBlock {
   u64 since_ = 0;  // when the clock was first asked in that wait; 0: not yet
 
  private:
+  THALWEG_DEVICE bool begin_run(u64 turn) {
+    if (turn == kRefused) return false;
+    run_ = turn >> 1;
+    room_ = static_cast<u32>(turn & 1);
+    return true;
+  }
+  static constexpr u32 kAtOnce = 4;  // words that a thread has in flight: eight would not all stay in registers
+  THALWEG_DEVICE u64 turn() const { return u64{kAtOnce} * group_.size() * sizeof(Word16); }
+  /// A turn of a copy, or what is left from `at` on.
+  THALWEG_DEVICE void copy_turn(u64 to, u64 from, u64 at, u64 bytes) const {
+    const u64 apart = group_.size() * sizeof(Word16);
+    at += group_.rank() * sizeof(Word16);
+    Word16 held[kAtOnce];
+    THALWEG_UNROLL
+    for (u32 i = 0; i < kAtOnce; ++i) {
+      if (at + i * apart < bytes) held[i] = m_.read(reinterpret_cast<const Word16*>(from + at + i * apart));
+    }
+    THALWEG_UNROLL
+    for (u32 i = 0; i < kAtOnce; ++i) {
+      if (at + i * apart < bytes) m_.write(reinterpret_cast<Word16*>(to + at + i * apart), held[i]);
+    }
+  }
   THALWEG_DEVICE ExchangeWords* words() const { return reinterpret_cast<ExchangeWords*>(area(x_.rank)) + block_; }
 
   /// Blocks that the timeline has seen end.
   THALWEG_DEVICE u64* timed() const { return owner_words(program_.state, program_.step_count); }
+  /// What own() says, and the pieces so far, which are under way before it: those of the same turn, unless another run ended since.
+  THALWEG_DEVICE Word16 own_with_pieces() {
+    Word16 ahead;
+    if constexpr (M::whole_runs) {
+      ahead.low = m_.acquire(&words()->turn);
+      ahead.high = m_.load(&words()->pieces);
+    } else {
+      ahead = m_.load16(reinterpret_cast<const Word16*>(words()));
+    }
+    const u64 turn = own();
+    const bool same = turn == ahead.low >> 1 && (ahead.low & 1) == 0;
+    return {turn, turn == kRefused || same ? ahead.high : m_.load(&words()->pieces)};
+  }
   THALWEG_DEVICE u64 own() {
     const u64 aborted = program_.guard.abort_flag != nullptr ? m_.load(program_.guard.abort_flag) : 0;
     const u64 before = machine::take_lowest_bit(m_, &words()->turn);  // under way together

@@ -38,6 +38,7 @@ class CountedRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE CountedRun(M m, Group group, const Exchange& x, const ExchangeCounts& counts, const Program& program,
                             u32 blocks, u32 block, CountedPairs& pairs)
       : Base(m, group, x, program, blocks, block), c_(counts), pairs_(pairs) {}
+  THALWEG_DEVICE bool begin() { return Base::begin_with_pieces(); }
 
   /// By all threads. False: the run has failed.
   THALWEG_DEVICE bool push_counts() {

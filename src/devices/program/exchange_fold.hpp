@@ -116,6 +116,20 @@ struct CommonElements {
     return with_element(type, op, work);
   }
 };
+/// What is summed most often; of kernels that have nothing else.
+struct SumElements {
+  static constexpr bool parts = false;
+  using Last = CommonElements::Last;
+  static constexpr bool has(u32 type, u32 op) {
+    return op == static_cast<u32>(ReduceOp::sum) &&
+           (type == static_cast<u32>(ElementType::float32) || type == static_cast<u32>(ElementType::bfloat16));
+  }
+  template <class Work>
+  static THALWEG_DEVICE auto with(u32 type, u32, Work& work) {
+    if (type == static_cast<u32>(ElementType::float32)) return work.template run<Plain<float>, ReduceOp::sum>();
+    return work.template run<Brain, ReduceOp::sum>();
+  }
+};
 /// All of TW_TYPE_*; sums that are scaled; blocks of several lengths.
 struct AnyElements {
   static constexpr bool parts = true;

@@ -4,113 +4,47 @@
 //
 //   begin                                 becomes the block's owner
 //   LL      push_units; take_units until it is true
-//   Simple  while next(): flags_there until it is true, a barrier, act
+//   Simple  while next(): flags_there until it is true, a barrier, act. Its results may go straight into windows
+//           (exchange_places.hpp)
 //   end                                   counts, and releases the block
 //
 // A Group: rank() of size() threads; sync(), a barrier; tell(value): the first thread's, for all.
 #pragma once
+#include <type_traits>
+
 #include "devices/program/exchange_block.hpp"
-#include "devices/program/exchange_fold.hpp"
+#include "devices/program/exchange_reduce.hpp"
 
 namespace thalweg::device {
 
-/// The reduction of one piece, by all threads. Passed by value to a function for each type and operation: the run itself stays in
-/// registers.
-template <class M, class Elements>
-struct ReduceSlots;
-template <class Element, ReduceOp Op, class M, class Elements>
-THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M, Elements> work);
-
-template <class M, class Elements>
-struct ReduceSlots {
+/// Of the reduction of a piece. In two phases each rank stores its result to all, first to itself.
+template <class M>
+struct SlotPlaces {
   M m;
   const Exchange* x;
-  u32 rank, size;  // of the thread
-  u32 count;       // sources: of the first ranks
-  u64 slots;       // where they are: of the first rank
-  u64 bytes, target;
-  u64 own;          // this rank's
-  u64 results = 0;  // two phases: where in all areas the result goes, too
+  const u64* outputs;  // all ranks', in windows; null: results go into areas
+  u64 slots;           // of operands: the first rank's
+  u64 own, target_here;
+  u64 elsewhere;  // where in the other ranks' areas, or outputs
 
-  template <class Element, ReduceOp Op>
-  THALWEG_DEVICE int run() const {
-    reduce_slots<Element, Op>(*this);
-    return 0;
-  }
   THALWEG_DEVICE u64 source(u32 from) const { return from != x->rank ? slots + from * x->piece : own; }
-  template <class Word>
-  THALWEG_DEVICE Word read(u32 from, u64 offset) const {
-    return m.read(reinterpret_cast<const Word*>(source(from) + offset));
-  }
-  THALWEG_DEVICE u64 result_at(u32 to) const { return to != x->rank ? area_of(m, *x, to) + results : target; }
-  THALWEG_DEVICE bool gives(u32 to) const { return to == x->rank || x->slice != 0; }
-  THALWEG_DEVICE typename Elements::Last last() const { return typename Elements::Last(*x); }
-
-  template <class Element, ReduceOp Op, class Word>
-  THALWEG_DEVICE void words(u64 first, u64 end) const {
-    THALWEG_ROLLED
-    for (u64 at = first + rank; at < end; at += size) {
-      const u64 offset = at * sizeof(Word);
-      Folded<Element, Op, Word> sum(read<Word>(0, offset));
-      Word next = count > 1 ? read<Word>(1, offset) : Word{};
-      THALWEG_ROLLED
-      for (u32 from = 1; from < count; ++from) {  // the next one's is under way meanwhile
-        const Word now = next;
-        if (from + 1 < count) next = read<Word>(from + 1, offset);
-        sum.take(now);
-      }
-      const Word result = sum.result(last());
-      THALWEG_ROLLED
-      for (u32 to = 0; to < x->size; ++to) {
-        if (gives(to)) m.write(reinterpret_cast<Word*>(result_at(to) + offset), result);
-      }
-    }
-  }
-  /// By one thread that moves whole runs: `number` elements.
-  template <class Element, ReduceOp Op>
-  THALWEG_DEVICE void one_run(u64 offset, u32 number) const {
-    using Stored = typename Element::Stored;
-    Stored held[kBatch];
-    typename Element::Accumulated sum[kBatch] THALWEG_HOST_ZERO;
-    for (u32 from = 0; from < count; ++from) {
-      const Stored* const next = m.view(reinterpret_cast<const Stored*>(source(from) + offset), number, held);
-      for (u32 i = 0; i < number; ++i) {
-        const auto wide = Element::widen(next[i]);
-        sum[i] = from == 0 ? wide : Apply<Op>::to(sum[i], wide);
-      }
-    }
-    for (u32 to = 0; to < x->size; ++to) {
-      if (!gives(to)) continue;
-      Stored* const at = reinterpret_cast<Stored*>(result_at(to) + offset);
-      Stored* const room = m.room(at, held);
-      for (u32 i = 0; i < number; ++i) room[i] = last().template of<Element>(Element::narrow(sum[i]));
-      m.put(at, room, number);
-    }
+  THALWEG_DEVICE u32 targets() const { return x->slice != 0 ? x->size : 1; }
+  THALWEG_DEVICE u64 target(u32 i) const {
+    if (i == 0) return target_here;
+    const u32 to = x->rank + i < x->size ? x->rank + i : x->rank + i - x->size;
+    return (outputs != nullptr ? outputs[to] : area_of(m, *x, to)) + elsewhere;
   }
 };
 
-template <class Element, ReduceOp Op, class M, class Elements>
-THALWEG_DEVICE_COLD void reduce_slots(ReduceSlots<M, Elements> work) {
-  using Stored = typename Element::Stored;
-  if constexpr (M::whole_runs) {
-    for (u64 at = 0; at < work.bytes; at += kBatch * sizeof(Stored)) {
-      const u64 left = (work.bytes - at) / sizeof(Stored);
-      work.template one_run<Element, Op>(at, left < kBatch ? static_cast<u32>(left) : kBatch);
-    }
-  } else {
-    const u64 words = (work.own | work.target) % sizeof(Word16) == 0 ? work.bytes / sizeof(Word16) : 0;
-    work.template words<Element, Op, Word16>(0, words);
-    work.template words<Element, Op, Stored>(words * sizeof(Word16) / sizeof(Stored), work.bytes / sizeof(Stored));
-  }
-}
-
-template <class M, class Group, class Elements>
-class ExchangeRun : public ExchangeBlock<M, Group> {
-  using Base = ExchangeBlock<M, Group>;
+/// Block: ExchangeBlock; or, of an allreduce whose results go from slots into windows, PlacedBlock (exchange_places.hpp).
+template <class M, class Group, class Elements, class Block = ExchangeBlock<M, Group>>
+class ExchangeRun : public Block {
+  using Base = Block;
 
  public:
-  THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block)
-      : Base(m, group, x, program, blocks, block) {
+  template <class... More>
+  THALWEG_DEVICE ExchangeRun(M m, Group group, const Exchange& x, const Program& program, u32 blocks, u32 block, More&... more)
+      : Base(m, group, x, program, blocks, block, more...) {
     const u64 whole = x.slice != 0 ? x.slice : x.bytes;
     begin_ = x.share * block < whole ? x.share * block : whole;
     end_ = whole - begin_ < x.share ? whole : begin_ + x.share;
@@ -122,6 +56,8 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       pieces_ = static_cast<u32>((end_ - begin_ + x.piece - 1) / x.piece);
     }
   }
+
+  THALWEG_DEVICE bool begin() { return x_.low_latency != 0 ? Base::begin() : Base::begin_with_pieces(); }
 
   // ---------------------------------------------------------------------------------------------- LL
 
@@ -171,6 +107,9 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   THALWEG_DEVICE bool flags_there() {
     const u32 given = action_ != Action::take ? 1 : 0;
     bool all = true;
+    if constexpr (Base::kPlaced) {
+      if (action_ == Action::take && reduced_ == 0) all = Base::offsets_there();  // pieces for slots went before
+    }
     THALWEG_ROLLED
     for (u32 from = group_.rank(); from < x_.size; from += group_.size()) {
       if (from != x_.rank && !Base::flag_there(given, from, awaited_)) all = false;
@@ -221,6 +160,7 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   using Base::run_;
   using Base::word_at;
   using Base::x_;
+  using typename Base::Copied;
   using typename Base::Range;
   enum class Action : u32 { push, take, finish };
   // ---- words
@@ -313,23 +253,26 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
   }
 
   THALWEG_DEVICE void push_piece(u32 piece) {
-    THALWEG_ROLLED
-    for (u32 k = 1; k < x_.size; ++k) {
-      const u32 to = peer(k);
-      if (!has(x_.sends, to)) continue;
+    Base::copy_in_turns(x_.size - 1, [&](u32 k) {
+      const u32 to = peer(1 + k);
       const Range range = range_of(piece, to);
-      copy(slot_at(to, piece, 0, x_.rank), input_of(to) + range.begin, range.bytes);
-    }
+      return Copied{slot_at(to, piece, 0, x_.rank), input_of(to) + range.begin, has(x_.sends, to) ? range.bytes : 0};
+    });
   }
   THALWEG_DEVICE void take_piece(u32 piece) {
     if (x_.reduces != 0) {
       const Range range = range_of(piece, x_.rank);
-      ReduceSlots<M, Elements> work{m_, &x_, group_.rank(), group_.size(), 0, 0, range.bytes, x_.output + range.begin, 0};
-      while (work.count < x_.size && has(x_.takes, work.count)) ++work.count;  // of the first ranks
-      work.own = input_of(x_.rank) + range.begin;
-      work.slots = slot_at(x_.rank, piece, 0, 0);
-      work.results = layout_.slot(block_, static_cast<u32>((before_ + piece) & 1), 1, x_.rank);
-      if (work.count != 0) Elements::with(x_.type, x_.op, work);
+      const u32 half = static_cast<u32>((before_ + piece) & 1);
+      const SlotPlaces<M> places{m_,
+                                 &x_,
+                                 Base::outputs(),
+                                 slot_at(x_.rank, piece, 0, 0),
+                                 input_of(x_.rank) + range.begin,
+                                 x_.output + range.begin,
+                                 Base::kPlaced ? range.begin : layout_.slot(block_, half, 1, x_.rank)};
+      u32 count = 0;
+      while (count < x_.size && has(x_.takes, count)) ++count;  // of the first ranks
+      if (count != 0) reduce_piece(places, count, range.bytes);
       return;
     }
     const Range range = range_of(piece, x_.rank);
@@ -342,6 +285,17 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
       if (source != target) copy(target, source, range.bytes);
     }
   }
+  /// Kernels of sums have them in line.
+  THALWEG_DEVICE void reduce_piece(const SlotPlaces<M>& places, u32 count, u64 bytes) const {
+    if constexpr (std::is_same_v<Elements, SumElements>) {
+      ReducePlaces<M, Elements, SlotPlaces<M>, 4> work{m_, places, group_.rank(), group_.size(), count, bytes, last()};
+      Elements::with(x_.type, x_.op, work);
+    } else {
+      using Work = ReducePlaces<M, Elements, SlotPlaces<M>, 1>;
+      CalledReduce<Work> called{Work{m_, places, group_.rank(), group_.size(), count, bytes, last()}};
+      Elements::with(x_.type, x_.op, called);
+    }
+  }
   /// Two phases of a broadcast: this rank's slice, to all others that have one.
   THALWEG_DEVICE void store_on(u32 piece, u64 source, u64 bytes) const {
     THALWEG_ROLLED
@@ -351,13 +305,15 @@ class ExchangeRun : public ExchangeBlock<M, Group> {
     }
   }
   /// Two phases: the other ranks' results.
-  THALWEG_DEVICE void bring_results(u32 piece) {
-    if (x_.rank == x_.unsliced) return;  // it has all
-    THALWEG_ROLLED
-    for (u32 from = 0; from < x_.size; ++from) {
-      if (from == x_.rank || from == x_.unsliced) continue;
-      const Range range = range_of(piece, from);
-      copy(x_.output + range.begin, slot_at(x_.rank, piece, 1, from), range.bytes);
+  THALWEG_DEVICE void bring_results([[maybe_unused]] u32 piece) {
+    if constexpr (!Base::kPlaced) {        // otherwise they are where they belong
+      if (x_.rank == x_.unsliced) return;  // it has all
+      THALWEG_ROLLED
+      for (u32 from = 0; from < x_.size; ++from) {
+        if (from == x_.rank || from == x_.unsliced) continue;
+        const Range range = range_of(piece, from);
+        copy(x_.output + range.begin, slot_at(x_.rank, piece, 1, from), range.bytes);
+      }
     }
   }
 

@@ -102,6 +102,8 @@ class OneThreadBlock {
     const device::Program program = program_of(run);
     if (run.counts != nullptr) {
       counted_.emplace(m, program, run, block);
+    } else if (run.exchange != nullptr && run.exchange->by_slots != 0) {
+      by_slots_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {
       symmetric_.emplace(m, program, run, block);
     } else if (run.exchange != nullptr && run.exchange->lines != 0) {
@@ -127,6 +129,7 @@ class OneThreadBlock {
     if (lines_.has_value()) return lines_->over();
     if (exchange_.has_value()) return exchange_->over();
     if (symmetric_.has_value()) return symmetric_->over();
+    if (by_slots_.has_value()) return by_slots_->over();
     if (any_exchange_.has_value()) return any_exchange_->over();
     if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
@@ -141,7 +144,8 @@ class OneThreadBlock {
   std::optional<OneThreadLines<M>> lines_;
   std::optional<OneThreadExchange<M, device::CommonElements>> exchange_;
   std::optional<OneThreadExchange<M, device::AnyElements>> any_exchange_;
-  std::optional<OneThreadSymmetric<M>> symmetric_;
+  std::optional<OneThreadSymmetric<M, device::SymmetricRun<M, AloneInBlock>>> symmetric_;
+  std::optional<OneThreadSymmetric<M, PlacedExchange<M>>> by_slots_;
   std::optional<OneThreadSpecialised<M>> specialised_;
   std::optional<device::ProgramExecutor<M, OneThread>> executor_;
   bool begun_ = false;

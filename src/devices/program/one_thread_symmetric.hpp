@@ -6,7 +6,12 @@
 
 namespace thalweg::impl {
 
+/// An allreduce by slots, results into windows.
 template <class M>
+using PlacedExchange = device::ExchangeRun<M, AloneInBlock, device::CommonElements, device::PlacedBlock<M, AloneInBlock>>;
+
+/// Run: device::SymmetricRun<M, AloneInBlock>, or PlacedExchange.
+template <class M, class Run>
 class OneThreadSymmetric {
  public:
   OneThreadSymmetric(M m, const device::Program& program, const ProgramRun& run, uint32_t block)
@@ -16,15 +21,11 @@ class OneThreadSymmetric {
 
   /// Does what can be done and waits for nothing. True: the run is over for this block.
   bool over() {
-    if (part_ == Part::begin) {
+    if (!begun_) {
+      begun_ = true;
+      run_.prepare();
       if (!run_.begin()) return end(true);
       run_.push_offsets();
-      part_ = Part::offsets;
-    }
-    if (part_ == Part::offsets) {
-      if (!run_.offsets_there()) return run_.timed_out() && end(true);
-      if (!run_.place()) return end(true);
-      part_ = Part::moves;
     }
     while (run_.next()) {
       if (!run_.flags_there()) return run_.timed_out() && end(true);
@@ -34,7 +35,6 @@ class OneThreadSymmetric {
   }
 
  private:
-  enum class Part : uint8_t { begin, offsets, moves };
   bool end(bool failed) {
     run_.end(failed);
     return true;
@@ -42,8 +42,8 @@ class OneThreadSymmetric {
   const device::Exchange exchange_;
   const device::Program program_;
   device::SymmetricPeers peers_{};
-  device::SymmetricRun<M, AloneInBlock> run_;
-  Part part_ = Part::begin;
+  Run run_;
+  bool begun_ = false;
 };
 
 }  // namespace thalweg::impl

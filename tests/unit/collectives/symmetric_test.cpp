@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <span>
 
 #include "own_queue.hpp"
 #include "planned_jobs.hpp"
@@ -19,20 +20,20 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SymmetricKernels, testing::Values(2, 3, 5, 8));
 /// Less than a word for each block of threads, odd ends, several batches.
 constexpr size_t kCounts[] = {0, 1, 17, 1'025, 4'099, 33'333};
 
-void run_all(uint32_t ranks, const char* algorithm) {
+void run_all(uint32_t ranks, const char* algorithm, std::span<const size_t> counts, void (*add)(Jobs&)) {
   const uint64_t seed = fresh_seed();
   run_group(ranks, [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     OwnQueue queue(rank, place);
     std::vector<std::unique_ptr<Jobs>> all;  // to release a device's memory waits for its kernels, those of other ranks, too
-    for (size_t i = 0; i < std::size(kCounts); ++i) {
+    for (size_t i = 0; i < counts.size(); ++i) {
       const uint64_t pick = seed + i;
-      JobCase c = random_case(pick, kCounts[i], rank.rank.size, place);
+      JobCase c = random_case(pick, counts[i], rank.rank.size, place);
       c.windows = queue;
       SCOPED_TRACE("count " + std::to_string(c.count) + ", type " + std::to_string(c.type) + ", operation " +
                    std::to_string(c.op));
       Jobs& jobs = *all.emplace_back(std::make_unique<Jobs>(rank, c));
-      jobs.add_symmetric();
+      add(jobs);
       Target target = queue.target();
       target.options.algorithm = algorithm;
       for (uint64_t round = 0; round < 3; ++round) {
@@ -48,26 +49,34 @@ void run_all(uint32_t ranks, const char* algorithm) {
   });
 }
 
-TEST_P(SymmetricKernels, ByName) { run_all(GetParam(), "symmetric"); }
-TEST_P(SymmetricKernels, ByTheOneThatIsChosen) { run_all(GetParam(), nullptr); }
+void add_all(Jobs& jobs) { jobs.add_symmetric(); }
+void add_allreduce(Jobs& jobs) { jobs.add_allreduce(); }
 
-/// With kernels that use slots, in one graph: their flags are the same words.
-TEST_P(SymmetricKernels, CapturedAmongOthers) {
+TEST_P(SymmetricKernels, ByName) { run_all(GetParam(), "symmetric", kCounts, add_all); }
+TEST_P(SymmetricKernels, ByTheOneThatIsChosen) { run_all(GetParam(), nullptr, kCounts, add_all); }
+/// Of one piece and several, with short last ones.
+TEST_P(SymmetricKernels, ByNameWithOperandsBySlots) {
+  constexpr size_t kMany[] = {0, 1, 17, 1'025, 33'333, 400'009};
+  run_all(GetParam(), "symmetric_simple", kMany, add_allreduce);
+}
+
+/// Kernels that use slots and such that do not, in one graph: their flags are the same words.
+void run_captured(uint32_t ranks, std::span<const char* const> algorithms, void (*add)(Jobs&)) {
   const uint64_t seed = fresh_seed();
-  run_group(GetParam(), [&](GroupRank& rank) {
+  run_group(ranks, [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     OwnQueue queue(rank, place);
     std::vector<std::unique_ptr<Jobs>> all;
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < algorithms.size(); ++i) {
       JobCase c = random_case(seed + i, 20'011 + 333 * i, rank.rank.size, place);
       c.windows = queue;
       all.push_back(std::make_unique<Jobs>(rank, c));
-      all.back()->add_symmetric();
+      add(*all.back());
     }
     const auto enqueue = [&] {
       for (size_t i = 0; i < all.size(); ++i) {
         Target target = queue.target();
-        target.options.algorithm = i == 1 ? "simple" : "symmetric";
+        target.options.algorithm = algorithms[i];
         all[i]->call(target);
       }
     };
@@ -85,6 +94,14 @@ TEST_P(SymmetricKernels, CapturedAmongOthers) {
     for (uint64_t number = 1; number < 4; ++number)
       round(number, [&] { ASSERT_EQ(tw_graph_launch(graph, queue), TW_OK) << tw_last_error(); });
   });
+}
+TEST_P(SymmetricKernels, CapturedAmongOthers) {
+  constexpr const char* kAlgorithms[] = {"symmetric", "simple", "symmetric"};
+  run_captured(GetParam(), kAlgorithms, add_all);
+}
+TEST_P(SymmetricKernels, OperandsBySlotsCapturedAmongOthers) {
+  constexpr const char* kAlgorithms[] = {"symmetric_simple", "simple", "symmetric_simple", "symmetric", "symmetric_simple"};
+  run_captured(GetParam(), kAlgorithms, add_allreduce);
 }
 
 /// One large window; each rank's buffers lie at other, odd offsets in it.

@@ -104,6 +104,14 @@ THALWEG_DEVICE Word16 load16(const Word16* from) {
                : "memory");
   return value;
 }
+THALWEG_DEVICE Word16 acquire16(const Word16* from) {
+  Word16 value;
+  asm volatile("{ .reg .b128 w; ld.acquire.sys.global.b128 w, [%2]; mov.b128 {%0, %1}, w; }"
+               : "=l"(value.low), "=l"(value.high)
+               : "l"(from)
+               : "memory");
+  return value;
+}
 THALWEG_DEVICE void store16(Word16* to, Word16 value) {
   asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.sys.global.b128 [%0], w; }" ::"l"(to), "l"(value.low),
                "l"(value.high)
@@ -166,8 +174,9 @@ THALWEG_DEVICE void meet_block() { asm volatile("bar.sync 1;" ::: "memory"); }
 THALWEG_DEVICE bool all_of_block(bool yes) { return __syncthreads_and(yes) != 0; }
 THALWEG_DEVICE bool any_of_block(bool yes) { return __syncthreads_or(yes) != 0; }
 /// The first thread's value, to all.
-THALWEG_DEVICE u64 from_first_of_block(u64 value) {
-  __shared__ u64 said;
+template <class T>
+THALWEG_DEVICE T from_first_of_block(T value) {
+  __shared__ T said;
   if (block_rank() == 0) said = value;
   __syncthreads();
   value = said;

@@ -92,6 +92,7 @@ THALWEG_DEVICE Word16 load16(const Word16* from) {
   value.low = __atomic_load_n(&from->low, __ATOMIC_RELAXED);
   return value;
 }
+THALWEG_DEVICE Word16 acquire16(const Word16* from) { return load16(from); }
 THALWEG_DEVICE void store16(Word16* to, Word16 value) {
   __atomic_store_n(&to->low, value.low, __ATOMIC_RELAXED);
   __atomic_store_n(&to->high, value.high, __ATOMIC_RELEASE);
@@ -146,7 +147,10 @@ THALWEG_DEVICE void sync_block() {}
 THALWEG_DEVICE void meet_block() {}
 THALWEG_DEVICE bool all_of_block(bool yes) { return yes; }
 THALWEG_DEVICE bool any_of_block(bool yes) { return yes; }
-THALWEG_DEVICE u64 from_first_of_block(u64 value) { return value; }
+template <class T>
+THALWEG_DEVICE T from_first_of_block(T value) {
+  return value;
+}
 
 THALWEG_DEVICE void start_next() {}
 THALWEG_DEVICE void await_previous() {}

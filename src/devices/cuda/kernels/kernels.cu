@@ -7,8 +7,8 @@
 #include "devices/kernels/exchange.hpp"
 #include "devices/kernels/exchange_counted.hpp"
 #include "devices/kernels/exchange_symmetric.hpp"
-#include "devices/kernels/specialised.hpp"
 #include "devices/kernels/persistent.hpp"
+#include "devices/kernels/specialised.hpp"
 #include "devices/kernels/words.hpp"
 
 namespace thalweg::impl::kernels {
@@ -33,9 +33,9 @@ THALWEG_KERNEL(thalweg_persistent)(const __grid_constant__ persistent::Arguments
 
 // Two blocks find room on a multiprocessor: kernels of two groups, of as many blocks as there are multiprocessors, do so together.
 #define THALWEG_EXCHANGE(name) extern "C" __global__ void __launch_bounds__(kThreads, 2) name
-#define THALWEG_PROTOCOL(name, low_latency, Elements)                                       \
-  THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) {             \
-    run_exchange<low_latency, device::Elements>(arguments);                                 \
+#define THALWEG_PROTOCOL(name, low_latency, Elements)                           \
+  THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) { \
+    run_exchange<low_latency, device::Elements>(arguments);                     \
   }
 #define THALWEG_WORDS(name, ranks) \
   THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) { run_words<ranks>(arguments); }
@@ -43,7 +43,7 @@ THALWEG_WORDS(thalweg_exchange_words_2, 2)
 THALWEG_WORDS(thalweg_exchange_words_4, 4)
 THALWEG_WORDS(thalweg_exchange_words_8, 8)
 // Half as many threads, with registers for the lines of all ranks.
-#define THALWEG_LINES(name, ranks, form)                                                                                        \
+#define THALWEG_LINES(name, ranks, form)                                                                                    \
   extern "C" __global__ void __launch_bounds__(kThreads / 2, 2) name(const __grid_constant__ ExchangeArguments arguments) { \
     run_lines<ranks, device::LinesForm::form>(arguments);                                                                   \
   }
@@ -56,21 +56,29 @@ THALWEG_LINES(thalweg_exchange_lines_two_8, 8, two_phases)
 THALWEG_LINES(thalweg_exchange_lines_any, 8, any)
 THALWEG_PROTOCOL(thalweg_exchange_ll, true, CommonElements)
 THALWEG_PROTOCOL(thalweg_exchange_simple, false, CommonElements)
+THALWEG_PROTOCOL(thalweg_exchange_simple_sums, false, SumElements)
 THALWEG_PROTOCOL(thalweg_exchange_ll_any, true, AnyElements)
 THALWEG_PROTOCOL(thalweg_exchange_simple_any, false, AnyElements)
-THALWEG_EXCHANGE(thalweg_exchange_symmetric)(const __grid_constant__ ExchangeArguments arguments) {
-  __shared__ device::SymmetricPeers peers;
-  run_symmetric(arguments, peers);
-}
+#define THALWEG_SYMMETRIC(name, ...)                                            \
+  THALWEG_EXCHANGE(name)(const __grid_constant__ ExchangeArguments arguments) { \
+    __shared__ device::SymmetricPeers peers;                                    \
+    run_symmetric<__VA_ARGS__>(arguments, peers);                               \
+  }
+THALWEG_SYMMETRIC(thalweg_exchange_symmetric, BlockSymmetric<device::SymmetricForm::any>)
+THALWEG_SYMMETRIC(thalweg_exchange_symmetric_stores, BlockSymmetric<device::SymmetricForm::stores>)
+THALWEG_SYMMETRIC(thalweg_exchange_symmetric_broadcasts, BlockSymmetric<device::SymmetricForm::broadcasts>)
+THALWEG_SYMMETRIC(thalweg_exchange_symmetric_sums, BlockSymmetric<device::SymmetricForm::sums>)
+THALWEG_SYMMETRIC(thalweg_exchange_slots, BlockSlots<device::CommonElements>)
+THALWEG_SYMMETRIC(thalweg_exchange_slots_sums, BlockSlots<device::SumElements>)
 THALWEG_EXCHANGE(thalweg_exchange_counted)(const __grid_constant__ CountedArguments arguments) {
   __shared__ device::CountedPairs pairs;
   run_counted(arguments, pairs);
 }
 
-#define THALWEG_PROGRAM(name, reduces, Arguments, common)               \
-  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) {    \
-    __shared__ typename BlockGroup<Arguments, reduces>::Shared shared;  \
-    run_program<reduces>(arguments, common, shared);                    \
+#define THALWEG_PROGRAM(name, reduces, Arguments, common)              \
+  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) {  \
+    __shared__ typename BlockGroup<Arguments, reduces>::Shared shared; \
+    run_program<reduces>(arguments, common, shared);                   \
   }
 THALWEG_PROGRAM(thalweg_program_small, false, SmallProgram, arguments.common)
 THALWEG_PROGRAM(thalweg_program_large, false, LargeProgram, arguments.common)
@@ -78,18 +86,18 @@ THALWEG_PROGRAM(thalweg_program_placed, false, ProgramArguments, arguments)
 THALWEG_PROGRAM(thalweg_reduce_large, true, LargeProgram, arguments.common)
 THALWEG_PROGRAM(thalweg_reduce_placed, true, ProgramArguments, arguments)
 
-#define THALWEG_SPECIALISED(name, poll, move, Arguments, common)            \
-  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) { \
-    __shared__ SpecialisedShared shared;                                    \
-    run_specialised<Poll::poll, Move::move>(arguments, common, shared);     \
+#define THALWEG_SPECIALISED(name, poll, move, Arguments, common)        \
+  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) {   \
+    __shared__ SpecialisedShared shared;                                \
+    run_specialised<Poll::poll, Move::move>(arguments, common, shared); \
   }
 #define THALWEG_LISTS(name, poll)                                               \
-  THALWEG_SPECIALISED(name##_small, poll, list, SmallProgram, arguments.common)        \
-  THALWEG_SPECIALISED(name##_large, poll, list, LargeProgram, arguments.common)        \
+  THALWEG_SPECIALISED(name##_small, poll, list, SmallProgram, arguments.common) \
+  THALWEG_SPECIALISED(name##_large, poll, list, LargeProgram, arguments.common) \
   THALWEG_SPECIALISED(name##_placed, poll, list, ProgramArguments, arguments)
-#define THALWEG_MOVE(move)                                                        \
-  THALWEG_SPECIALISED(thalweg_specialised_##move, none, move, SmallProgram, arguments.common)         \
-  THALWEG_SPECIALISED(thalweg_specialised_wait_##move, wait, move, SmallProgram, arguments.common)    \
+#define THALWEG_MOVE(move)                                                                         \
+  THALWEG_SPECIALISED(thalweg_specialised_##move, none, move, SmallProgram, arguments.common)      \
+  THALWEG_SPECIALISED(thalweg_specialised_wait_##move, wait, move, SmallProgram, arguments.common) \
   THALWEG_SPECIALISED(thalweg_specialised_take_##move, take, move, SmallProgram, arguments.common)
 
 THALWEG_SPECIALISED(thalweg_specialised_wait, wait, none, SmallProgram, arguments.common)
