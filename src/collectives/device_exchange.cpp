@@ -236,12 +236,12 @@ Status register_window(tw_queue& queue, tw_window& window) {
   if (Status s = enter(group, &collectives); is_error(s)) return s;
   const std::lock_guard turn(collectives->enqueue_order(), std::adopt_lock);
   if (Status s = check_exchange(group); is_error(s)) return s;
-  ExchangeCall call(group, ExchangeKind::registration);
   if (Status s = find_device(queue, *collectives, "tw_window_register_on"); is_error(s)) return s;
   const std::shared_ptr<DeviceArea>& area = collectives->device();
   if (area == nullptr)
     return fail(TW_ERR_UNSUPPORTED, "the group's collectives on queues are not by kernels: %s",
                 collectives->why_no_device().c_str());
+  ExchangeCall call(group, ExchangeKind::registration);  // behind what may refuse this rank alone
   bool shares = false;
   {
     const Engine::Guard guard(*group.worker.engine);

@@ -302,6 +302,31 @@ TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) {
   });
 }
 
+/// A rank that is refused alone calls again, as the others do for the first time.
+TEST(SymmetricRules, ARegistrationThatIsRefusedTakesNoNumber) {
+  run_ranks(2, [](Rank& plain) {
+    GroupRank rank(plain, 5 * kSecond);
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    Room room(plain.context, place.c_str(), 4096);
+    tw_window* window = nullptr;
+    ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+    if (plain.number == 0) {
+      OwnGraph graph(queue, [&] {
+        EXPECT_EQ(tw_window_register_on(window, queue), TW_ERR_INVALID);
+        EXPECT_THAT(tw_last_error(), HasSubstr("cannot be captured"));
+      });
+    }
+    EXPECT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
+    const uint32_t mine = 7 + plain.number;
+    uint32_t all[2] = {};
+    EXPECT_EQ(tw_group_exchange(rank.group, &mine, sizeof mine, all), TW_OK) << tw_last_error();
+    EXPECT_TRUE(all[0] == 7 && all[1] == 8) << all[0] << ", " << all[1];
+    EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
+    plain.barrier();
+  });
+}
+
 /// More windows, one after the other, than a queue keeps plans: those of the ones that have ended make room.
 TEST(SymmetricWindows, AnyNumberOneAfterTheOther) {
   constexpr int kWindows = 1'030;
