@@ -94,6 +94,10 @@ Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, con
   const std::lock_guard turn(all->enqueue_order(), std::adopt_lock);
   const Occupied here(group);
   if (Status s = find_device(queue, *all, kName); is_error(s)) return s;
+  {
+    const Engine::Guard guard(all->engine());
+    if (Status s = all->check(); is_error(s)) return s;  // of one that is kept, too
+  }
   const std::shared_ptr<DeviceArea>& area = all->device();
   if (area == nullptr)
     return fail(TW_ERR_UNSUPPORTED,
@@ -102,13 +106,7 @@ Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, con
   std::string key("counted");
   key.append(reinterpret_cast<const char*>(&group.id), sizeof group.id);
   key.append(reinterpret_cast<const char*>(&call), sizeof call);
-  const auto fill = [&](tw_plan& made) {
-    {
-      const Engine::Guard guard(all->engine());
-      if (Status s = all->check(); is_error(s)) return s;
-    }
-    return made.add(exchange_step(kName, step_of(call, area)), kOpDefaults, nullptr);
-  };
+  const auto fill = [&](tw_plan& made) { return made.add(exchange_step(kName, step_of(call, area)), kOpDefaults, nullptr); };
   return queue.kept({std::move(key), 0}, {}, fill, [&](tw_plan& plan) { return plan.trigger(&queue); });
 }
 

@@ -2,6 +2,7 @@
 // An alltoallv whose counts lie in device memory: what goes where, by counts that change between launches; and counts that do not fit.
 #include <thalweg/collectives.hpp>
 
+#include "collectives/collectives.hpp"
 #include "own_queue.hpp"
 
 namespace thalweg::test {
@@ -359,6 +360,36 @@ TEST(CountedErrors, WhatHasNoRoomFailsItsRankAndThoseThatWait) {
       EXPECT_NE(text.find("gave up"), std::string::npos) << text;
     }
     rank.rank.barrier();
+  });
+}
+
+/// One that the queue keeps is refused as a first one is.
+TEST(CountedErrors, OfAGroupThatHasFailedAreRefused) {
+  run_ranks(2, [](Rank& one) {
+    GroupRank rank(one);
+    const std::string place = place_of(rank, true);
+    CountedCase c;
+    c.capacity = 30;
+    OwnQueue queue(rank, place);
+    Counted call(rank, place, c);
+    const Matrix matrix(2, Counts(2, 5));
+    call.fill(matrix, 1);
+    run_well(call.dispatch(queue), queue);
+    call.check(matrix, 1);
+    call.fill(matrix, 2);
+    one.barrier();
+    impl::Collectives& all = *rank.group->collectives;
+    if (one.number == 1) {
+      const impl::Engine::Guard guard(all.engine());
+      all.fail(TW_ERR_DEVICE, 1, "a device of rank 1 is broken");
+    }
+    EXPECT_EQ(rank.group->worker.wait_until([&] { return all.failed() && all.settled(); }, kLong), TW_OK);
+    EXPECT_EQ(call.dispatch(queue), TW_ERR_DEVICE);
+    const std::string text = tw_last_error();
+    EXPECT_NE(text.find("a device of rank 1 is broken"), std::string::npos) << text;
+    queue.synchronize();
+    EXPECT_TRUE(call.untouched());
+    one.barrier();
   });
 }
 
