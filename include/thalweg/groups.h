@@ -51,7 +51,8 @@ TW_CHECKED tw_status tw_init(const tw_init_options *options, tw_group **world);
 /** Collective over the ranks: all call it, or none gets a group. endpoints[size]: to each rank, by this worker; the own entry is
  *  NULL (size 1: endpoints may be NULL). They stay the caller's and must outlive the group. exchange NULL: arg is a tw_store whose
  *  rank and count are these; the exchange is called once.
- *  TW_ERR_INVALID: sizes differ, or two ranks are equal; TW_ERR_TIMED_OUT: a rank is missing; TW_ERR_PEER_LOST.
+ *  TW_ERR_INVALID: sizes differ, two ranks are equal, or one gives an endpoint twice; TW_ERR_TIMED_OUT: a rank is missing;
+ *  TW_ERR_PEER_LOST.
  *  End with tw_group_destroy, before the worker. */
 TW_CHECKED tw_status tw_group_create(tw_worker *worker, tw_endpoint *const *endpoints, uint32_t size, uint32_t rank,
                                      tw_exchange exchange, void *arg, const tw_group_options *options, tw_group **group);

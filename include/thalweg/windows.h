@@ -37,7 +37,7 @@ typedef struct tw_window_options {
  *  place, or a registered buffer; it stays the caller's and must outlive the window. exchange NULL: arg is a tw_store whose rank and
  *  count are these. The exchange is called twice here and once by tw_window_destroy.
  *  If one rank's arguments are invalid, creation fails on all ranks; the text has its number. TW_ERR_INVALID: lengths or
- *  sizes differ, or two ranks are equal; TW_ERR_TIMED_OUT: a rank is missing; TW_ERR_PEER_LOST.
+ *  sizes differ, two ranks are equal, or one gives an endpoint twice; TW_ERR_TIMED_OUT: a rank is missing; TW_ERR_PEER_LOST.
  *  End with tw_window_destroy, before the worker. */
 TW_CHECKED tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *endpoints, uint32_t size, uint32_t rank,
                                       tw_memory *memory, tw_exchange exchange, void *arg, const tw_window_options *options,

@@ -10,6 +10,7 @@
 #include "groups/given_peers.hpp"
 #include "groups/group.hpp"
 #include "groups/mailbox.hpp"
+#include "plans/window.hpp"
 
 using namespace thalweg::impl;
 
@@ -26,18 +27,6 @@ struct Contribution {
   uint32_t reserved;
   RankPlace place;
 };
-
-Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size) {
-  if (size > 1 && endpoints == nullptr) return fail(TW_ERR_INVALID, "a group of %u ranks needs their endpoints", size);
-  for (uint32_t i = 0; i < size && size > 1; ++i) {
-    if ((i == rank) != (endpoints[i] == nullptr))
-      return fail(TW_ERR_INVALID, "the entry of endpoints for rank %u %s", i,
-                  i == rank ? "is not NULL, and it is the own rank's" : "is NULL");
-    if (i != rank && tw_endpoint_worker(endpoints[i]) != &worker)
-      return fail(TW_ERR_INVALID, "the endpoint for rank %u is not (or no more) one of this worker", i);
-  }
-  return TW_OK;
-}
 
 /// All ranks read the same, so all come to the same end.
 Status check_contributions(const std::vector<Contribution>& all) {
@@ -89,7 +78,7 @@ tw_status tw_group_create(tw_worker* worker, tw_endpoint* const* endpoints, uint
       new (std::nothrow) tw_group(*worker, rank, size, options->timeout_ns != 0 ? options->timeout_ns : 30 * kSecond));
   if (group == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");
   (void)Mailbox::of(*worker);  // other ranks may write as soon as they have the id
-  const Status fits = check_endpoints(*worker, endpoints, rank, size);
+  const Status fits = check_endpoints("group", *worker, endpoints, rank, size);
   if (Status s = exchange_ids(fits, exchange, arg, *group); is_error(s)) return s;
   std::vector<tw_endpoint*> all(size);
   if (size > 1) all.assign(endpoints, endpoints + size);

@@ -113,4 +113,6 @@ struct tw_window {
 namespace thalweg::impl {
 /// Of a user's handle.
 Status check(const tw_window* window);
+/// Of a user's: an endpoint of this worker to each rank, each another one; null for the own rank. what: is made of them.
+Status check_endpoints(const char* what, const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size);
 }  // namespace thalweg::impl

@@ -61,8 +61,11 @@ Status check_contributions(const std::vector<Contribution>& all) {
   return TW_OK;
 }
 
-Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank, uint32_t size) {
-  if (size > 1 && endpoints == nullptr) return fail(TW_ERR_INVALID, "a window over %u ranks needs their endpoints", size);
+}  // namespace
+
+Status thalweg::impl::check_endpoints(const char* what, const tw_worker& worker, tw_endpoint* const* endpoints, uint32_t rank,
+                                      uint32_t size) {
+  if (size > 1 && endpoints == nullptr) return fail(TW_ERR_INVALID, "a %s of %u ranks needs their endpoints", what, size);
   for (uint32_t i = 0; i < size && size > 1; ++i) {
     if (i == rank && endpoints[i] != nullptr) return fail(TW_ERR_INVALID, "the own entry of endpoints must be NULL");
     if (i == rank) continue;
@@ -76,8 +79,6 @@ Status check_endpoints(const tw_worker& worker, tw_endpoint* const* endpoints, u
   }
   return TW_OK;
 }
-
-}  // namespace
 
 tw_window::tw_window(tw_worker& owner, tw_memory* own, const tw_window_options& options)
     : worker(owner), memory(own), timeout_ns(options.timeout_ns != 0 ? options.timeout_ns : 30 * kSecond) {}
@@ -115,7 +116,7 @@ Status tw_window::create(Status so_far, tw_endpoint* const* endpoints, uint32_t 
   rank = own_rank;
   ranks.resize(size);
   Contribution mine{kMagic, rank, size, 0, so_far, 0, {}};
-  if (mine.status == TW_OK) mine.status = check_endpoints(worker, endpoints, rank, size);
+  if (mine.status == TW_OK) mine.status = check_endpoints("window", worker, endpoints, rank, size);
   size_t key_length = sizeof mine.key;
   if (mine.status == TW_OK) mine.status = tw_memory_export(memory, mine.key, &key_length);
   const std::string own_text = mine.status == TW_OK ? "" : last_error();

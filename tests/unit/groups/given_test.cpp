@@ -57,6 +57,23 @@ TEST(Given, RanksThatDifferAreRefused) {
   });
 }
 
+/// At the rank itself with both numbers, and at all others with its own.
+TEST(Given, OneEndpointForTwoRanksIsRefused) {
+  run_ranks(3, [](Rank& rank) {
+    tw_group* group = nullptr;
+    std::vector<tw_endpoint*> handles = rank.handles;
+    if (rank.number == 1) handles[2] = handles[0];
+    EXPECT_EQ(tw_group_create(rank.worker->get(), handles.data(), 3, rank.number, Rank::exchange, &rank, nullptr, &group),
+              TW_ERR_INVALID);
+    const std::string text = tw_last_error();
+    const char* const wanted = rank.number == 1 ? "ranks 0 and 2 have the same endpoint" : "rank 1 cannot take part";
+    EXPECT_NE(text.find(wanted), std::string::npos) << text;
+    EXPECT_EQ(group, nullptr);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK);
+    rank.barrier();
+  });
+}
+
 tw_group* group_within(Rank& rank, uint64_t timeout_ns) {
   tw_group_options options = TW_GROUP_OPTIONS_INIT;
   options.timeout_ns = timeout_ns;
