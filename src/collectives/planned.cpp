@@ -10,6 +10,7 @@
 #include "collectives/collectives.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
+#include "groups/exchange.hpp"
 #include "plans/c_steps.hpp"
 #include "plans/queue.hpp"
 
@@ -222,7 +223,7 @@ Status find_device(Executor& executor, Collectives& all) {
     if (Status s = all.check(); is_error(s)) return s;
   }
   if (all.device_tried()) return TW_OK;
-  if (all.engine().in_handler()) return tw_worker::refuse_wait();  // before others wait for this rank's part
+  if (Status s = check_exchange(all.group()); is_error(s)) return s;  // before others wait for this rank's part
   const Status found = all.find_device(executor);
   return is_error(found) ? settle(all, found) : found;
 }

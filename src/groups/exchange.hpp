@@ -31,7 +31,7 @@ class ExchangeCall {
   uint64_t index_ = 0;
 };
 
-/// Before a call takes its number: may this thread wait here, and is that length a value's? A call that is refused has no number, so
+/// Before a call takes its number: may this thread progress here, and is that length a value's? A call that is refused has no number, so
 /// that ranks on which it is called again stay in step.
 Status check_exchange(tw_group& group, size_t length = 0);
 

@@ -444,15 +444,18 @@ TEST(CollectiveFailures, AFirstCallThatIsRefusedOnOneRankEndsOnAll) {
 }
 
 /// Nobody waits for a rank that is refused alone: it calls again.
-TEST(CollectiveFailures, AFirstCallOnAQueueInAHandlerIsRefusedAlone) {
+TEST(CollectiveFailures, AFirstCallOnAQueueInsideProgressIsRefusedAlone) {
   struct Asked {
     tw_queue* queue;
     tw_group* group;
     tw_status got = TW_IN_PROGRESS;
-    static tw_status ask(void* arg, const tw_am_message*) {
+    static tw_status handle(void* arg, const tw_am_message*) {
+      ask(arg, TW_REQUEST_NONE, TW_OK, nullptr);
+      return TW_OK;
+    }
+    static void ask(void* arg, tw_request, tw_status, const tw_recv_info*) {
       auto& self = *static_cast<Asked*>(arg);
       self.got = tw_barrier_on(self.queue, self.group, nullptr);
-      return TW_OK;
     }
   };
   const uint64_t seed = fresh_seed();
@@ -463,11 +466,19 @@ TEST(CollectiveFailures, AFirstCallOnAQueueInAHandlerIsRefusedAlone) {
     if (one.number == 0) {
       Asked asked{queue, rank.group};
       const Endpoint own = one.worker->connect(one.worker->address());
-      ASSERT_EQ(tw_am_register(one.worker->get(), 5, Asked::ask, &asked), TW_OK) << tw_last_error();
+      ASSERT_EQ(tw_am_register(one.worker->get(), 5, Asked::handle, &asked), TW_OK) << tw_last_error();
       ASSERT_GE(tw_am_send(own.get(), 5, nullptr, 0, nullptr, 0, nullptr, nullptr), TW_OK) << tw_last_error();
       EXPECT_TRUE(comes(rank, [&] { return asked.got != TW_IN_PROGRESS; }));
-      EXPECT_EQ(asked.got, TW_ERR_BUSY);
+      EXPECT_EQ(std::exchange(asked.got, TW_IN_PROGRESS), TW_ERR_BUSY);
       ASSERT_EQ(tw_am_register(one.worker->get(), 5, nullptr, nullptr), TW_OK) << tw_last_error();
+      tw_op_options called = TW_OP_OPTIONS_INIT;
+      called.callback = Asked::ask;
+      called.arg = &asked;
+      char byte = 0;
+      ASSERT_EQ(tw_recv(one.worker->get(), &byte, 1, 99, ~uint64_t{0}, &called, nullptr), TW_IN_PROGRESS);
+      ASSERT_EQ(tw_send_blocking(own.get(), "x", 1, 99), TW_OK) << tw_last_error();
+      EXPECT_TRUE(comes(rank, [&] { return asked.got != TW_IN_PROGRESS; }));
+      EXPECT_EQ(asked.got, TW_ERR_BUSY);
     }
     JobCase c;
     c.count = 301;

@@ -51,22 +51,44 @@ TEST(Parts, ByWhatTheyHaveInCommon) {
   });
 }
 
-/// What a handler asks of its group, which cannot wait there.
-struct InAHandler {
+/// What a handler or a callback asks of its group, which cannot wait there.
+struct InsideProgress {
   tw_group* group;
   tw_memory* memory;
   std::vector<tw_status> got = {};
-  static tw_status ask(void* arg, const tw_am_message*) {
-    auto& self = *static_cast<InAHandler*>(arg);
+  static tw_status handle(void* arg, const tw_am_message*) {
+    ask(arg, TW_REQUEST_NONE, TW_OK, nullptr);
+    return TW_OK;
+  }
+  static void ask(void* arg, tw_request, tw_status, const tw_recv_info*) {
+    auto& self = *static_cast<InsideProgress*>(arg);
     char all[2] = {};
     tw_group* part = nullptr;
     tw_window* window = nullptr;
     self.got = {tw_group_exchange(self.group, "x", 1, all), tw_group_split(self.group, 0, 0, &part),
                 tw_group_split_by(self.group, TW_SPLIT_HOST, 0, &part), tw_group_shrink(self.group, &part),
                 tw_group_window(self.group, self.memory, nullptr, &window)};
-    return TW_OK;
   }
 };
+
+/// By a message of this rank to itself.
+void ask_in_a_handler(const Group& world, InsideProgress& asked) {
+  tw_worker* const worker = world.worker().get();
+  check(tw_am_register(worker, 3, InsideProgress::handle, &asked));
+  check(tw_am_send(world.endpoint(world.rank()), 3, nullptr, 0, nullptr, 0, nullptr, nullptr));
+  while (asked.got.empty()) (void)tw_worker_progress(worker);
+  check(tw_am_register(worker, 3, nullptr, nullptr));
+}
+void ask_in_a_callback(const Group& world, InsideProgress& asked) {
+  tw_worker* const worker = world.worker().get();
+  tw_op_options options = TW_OP_OPTIONS_INIT;
+  options.callback = InsideProgress::ask;
+  options.arg = &asked;
+  char byte = 0;
+  check(tw_recv(worker, &byte, 1, 9, ~uint64_t{0}, &options, nullptr));
+  check(tw_send_blocking(world.endpoint(world.rank()), "x", 1, 9));
+  while (asked.got.empty()) (void)tw_worker_progress(worker);
+}
 
 /// A rank whose calls are refused makes them again: as the other's first ones, not as later ones.
 TEST(Parts, WhatIsRefusedTakesNoNumber) {
@@ -75,17 +97,15 @@ TEST(Parts, WhatIsRefusedTakesNoNumber) {
   run_worlds(
       2,
       [](Group& world) {
-        tw_worker* const worker = world.worker().get();
         tw_memory* memory = nullptr;
         ASSERT_EQ(tw_memory_allocate(tw_group_context(world.get()), 64, nullptr, &memory), TW_OK) << tw_last_error();
         world.barrier();
         if (world.rank() == 0) {
-          InAHandler asked{world.get(), memory};
-          check(tw_am_register(worker, 3, InAHandler::ask, &asked));
-          check(tw_am_send(world.endpoint(0), 3, nullptr, 0, nullptr, 0, nullptr, nullptr));
-          while (asked.got.empty()) (void)tw_worker_progress(worker);
-          EXPECT_EQ(asked.got, std::vector<tw_status>(5, TW_ERR_BUSY));
-          check(tw_am_register(worker, 3, nullptr, nullptr));
+          for (const auto ask : {ask_in_a_handler, ask_in_a_callback}) {
+            InsideProgress asked{world.get(), memory};
+            ask(world, asked);
+            EXPECT_EQ(asked.got, std::vector<tw_status>(5, TW_ERR_BUSY));
+          }
           std::vector<char> mine(16u << 20), all(1);
           EXPECT_EQ(tw_group_exchange(world.get(), mine.data(), mine.size(), all.data()), TW_ERR_LIMIT);
         }
