@@ -9,7 +9,7 @@
  * Threads: a group belongs to the user of its worker, which its functions progress where they wait. What is called "collective" is
  * called by all ranks, in the same order. A rank that is lost ends a collective of the others with TW_ERR_PEER_LOST; the text has
  * its number. Callbacks and handlers run inside progress: what waits for other ranks is TW_ERR_BUSY there (tw_group_exchange, _split,
- * _split_by, _shrink, _window), was not made, and is called again behind them.
+ * _split_by, _shrink, _window, the end of its window), was not made, and is called again behind them.
  */
 #ifndef THALWEG_GROUPS_H
 #define THALWEG_GROUPS_H

@@ -43,7 +43,8 @@ TW_CHECKED tw_status tw_window_create(tw_worker *worker, tw_endpoint *const *end
                                       tw_memory *memory, tw_exchange exchange, void *arg, const tw_window_options *options,
                                       tw_window **window);
 /** Collective: no kernel of this rank may use the window any more. Releases the peers' memory, then waits until all ranks
- *  have done so: afterwards each may free its part. The handle is invalid in any case. If a peer is lost, also while the
+ *  have done so: afterwards each may free its part. The handle is invalid in any case but TW_ERR_BUSY: a group's window in a
+ *  callback or a handler, which run inside progress, stays as it is, and is destroyed behind them. If a peer is lost, also while the
  *  exchange waits in a store (detected within 2 s), it does not wait and returns TW_ERR_PEER_LOST: ranks of one process then
  *  free their parts only after each other's kernels; other memory is guarded by tw_memory_release, which waits for imports
  *  or returns TW_ERR_BUSY. */

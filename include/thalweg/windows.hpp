@@ -64,8 +64,12 @@ class [[nodiscard]] Window {
   void register_on(tw_queue* queue) const { detail::check(tw_window_register_on(get(), queue)); }
   /// Throws the failure: a lost peer, or a wait of device code that failed.
   void check() const { detail::check(tw_window_check(get())); }
-  /// Collective: the end that the destructor makes too, and how it went.
-  [[nodiscard]] tw_status destroy() noexcept { return tw_window_destroy(handle_.release()); }
+  /// Collective: the end that the destructor makes too, and how it went. TW_ERR_BUSY: the window stays.
+  [[nodiscard]] tw_status destroy() noexcept {
+    const tw_status status = tw_window_destroy(get());
+    if (status != TW_ERR_BUSY) static_cast<void>(handle_.release());
+    return status;
+  }
   tw_window* get() const noexcept { return handle_.get(); }
 
  private:

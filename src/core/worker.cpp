@@ -225,6 +225,13 @@ Status tw_worker::refuse_wait() {
       "callback, and wait outside of the handler");
 }
 
+Status tw_worker::check_waits_for_ranks() {
+  if (engine->may_progress()) return TW_OK;
+  return fail(
+      TW_ERR_BUSY,
+      "callbacks and handlers run inside progress, and cannot wait for other ranks there: call it when they have returned");
+}
+
 void tw_worker::kick() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(kick_.get(), &one, sizeof one);

@@ -58,6 +58,8 @@ struct tw_worker {
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
   [[gnu::cold]] static Status refuse_wait();
+  /// For a call that waits for other ranks: TW_ERR_BUSY, with a text, in a callback or a handler.
+  Status check_waits_for_ranks();
   /// A thread has progressed, and goes. Its progress took the doorbells down that would wake those who sleep (the progress thread,
   /// and threads in wait()): they are hung up again, or the sleepers are woken.
   void progressed() {

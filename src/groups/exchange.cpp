@@ -196,11 +196,7 @@ Status Exchange::run(const void* mine, void* values) {
 Status check_exchange(tw_group& group, size_t length) {
   if (length > kMostValues / group.size)
     return fail(TW_ERR_LIMIT, "an exchange of %zu bytes a rank among %u: at most 16 MiB in all", length, group.size);
-  if (group.worker.engine->may_progress()) return TW_OK;
-  return fail(
-      TW_ERR_BUSY,
-      "callbacks and handlers run inside progress, and cannot wait for other ranks there: call the group when they have "
-      "returned");
+  return group.worker.check_waits_for_ranks();
 }
 
 Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values) {

@@ -57,11 +57,14 @@ tw_status tw_window_destroy(tw_window* window) {
   if (Status s = check(window); is_error(s)) return s;
   const Enter enter(window->worker);
   if (is_error(enter.status())) return enter.status();
+  if (window->group != nullptr) {
+    if (Status s = window->worker.check_waits_for_ranks(); is_error(s)) return s;
+  }
   const Status status = window->end();
   const std::string why = is_error(status) ? last_error() : "";
   delete window;
   if (is_error(status)) set_last_error(why);
-  return status;
+  return status == TW_ERR_BUSY ? TW_ERR_INVALID : status;  // of the caller's exchange: busy is a window that is still there
 }
 
 uint32_t tw_window_rank(const tw_window* window) { return window == nullptr ? 0 : window->rank; }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups made of groups: splits, duplicates, what ranks have in common, and what is left after a loss; over addresses.
+#include <functional>
+
 #include "compare_parts.hpp"
 #include "worlds.hpp"
 
@@ -53,21 +55,15 @@ TEST(Parts, ByWhatTheyHaveInCommon) {
 
 /// What a handler or a callback asks of its group, which cannot wait there.
 struct InsideProgress {
-  tw_group* group;
-  tw_memory* memory;
+  std::function<std::vector<tw_status>()> ask;
   std::vector<tw_status> got = {};
   static tw_status handle(void* arg, const tw_am_message*) {
-    ask(arg, TW_REQUEST_NONE, TW_OK, nullptr);
+    called(arg, TW_REQUEST_NONE, TW_OK, nullptr);
     return TW_OK;
   }
-  static void ask(void* arg, tw_request, tw_status, const tw_recv_info*) {
+  static void called(void* arg, tw_request, tw_status, const tw_recv_info*) {
     auto& self = *static_cast<InsideProgress*>(arg);
-    char all[2] = {};
-    tw_group* part = nullptr;
-    tw_window* window = nullptr;
-    self.got = {tw_group_exchange(self.group, "x", 1, all), tw_group_split(self.group, 0, 0, &part),
-                tw_group_split_by(self.group, TW_SPLIT_HOST, 0, &part), tw_group_shrink(self.group, &part),
-                tw_group_window(self.group, self.memory, nullptr, &window)};
+    self.got = self.ask();
   }
 };
 
@@ -82,12 +78,20 @@ void ask_in_a_handler(const Group& world, InsideProgress& asked) {
 void ask_in_a_callback(const Group& world, InsideProgress& asked) {
   tw_worker* const worker = world.worker().get();
   tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.callback = InsideProgress::ask;
+  options.callback = InsideProgress::called;
   options.arg = &asked;
   char byte = 0;
   check(tw_recv(worker, &byte, 1, 9, ~uint64_t{0}, &options, nullptr));
   check(tw_send_blocking(world.endpoint(world.rank()), "x", 1, 9));
   while (asked.got.empty()) (void)tw_worker_progress(worker);
+}
+
+void expect_refused(const Group& world, const std::function<std::vector<tw_status>()>& ask) {
+  for (const auto way : {ask_in_a_handler, ask_in_a_callback}) {
+    InsideProgress asked{ask};
+    way(world, asked);
+    EXPECT_EQ(asked.got, std::vector<tw_status>(asked.got.size(), TW_ERR_BUSY));
+  }
 }
 
 /// A rank whose calls are refused makes them again: as the other's first ones, not as later ones.
@@ -101,11 +105,14 @@ TEST(Parts, WhatIsRefusedTakesNoNumber) {
         ASSERT_EQ(tw_memory_allocate(tw_group_context(world.get()), 64, nullptr, &memory), TW_OK) << tw_last_error();
         world.barrier();
         if (world.rank() == 0) {
-          for (const auto ask : {ask_in_a_handler, ask_in_a_callback}) {
-            InsideProgress asked{world.get(), memory};
-            ask(world, asked);
-            EXPECT_EQ(asked.got, std::vector<tw_status>(5, TW_ERR_BUSY));
-          }
+          expect_refused(world, [&]() -> std::vector<tw_status> {
+            char all[2] = {};
+            tw_group* part = nullptr;
+            tw_window* window = nullptr;
+            return {tw_group_exchange(world.get(), "x", 1, all), tw_group_split(world.get(), 0, 0, &part),
+                    tw_group_split_by(world.get(), TW_SPLIT_HOST, 0, &part), tw_group_shrink(world.get(), &part),
+                    tw_group_window(world.get(), memory, nullptr, &window)};
+          });
           std::vector<char> mine(16u << 20), all(1);
           EXPECT_EQ(tw_group_exchange(world.get(), mine.data(), mine.size(), all.data()), TW_ERR_LIMIT);
         }
@@ -121,6 +128,29 @@ TEST(Parts, WhatIsRefusedTakesNoNumber) {
         ASSERT_EQ(tw_group_window(world.get(), memory, nullptr, &window), TW_OK) << tw_last_error();
         EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
         EXPECT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+      },
+      how);
+}
+
+/// It still reaches the other's part, and ends with the other's.
+TEST(Parts, AWindowWhoseEndIsRefusedStaysAsItIs) {
+  WorldOptions how;
+  how.timeout_ns = 3 * kSecond;
+  run_worlds(
+      2,
+      [](Group& world) {
+        Memory memory = world.context().allocate(64);
+        static_cast<char*>(memory.data())[5] = static_cast<char>(world.rank() + 1);
+        Window window = world.window(memory);
+        world.barrier();
+        if (world.rank() == 0) {
+          expect_refused(world, [&]() -> std::vector<tw_status> { return {window.destroy()}; });
+          ASSERT_NE(window.get(), nullptr);
+          EXPECT_EQ(static_cast<const char*>(window.address(1))[5], 2);
+        }
+        EXPECT_EQ(window.destroy(), TW_OK) << tw_last_error();
+        EXPECT_EQ(window.get(), nullptr);
+        world.barrier();
       },
       how);
 }

@@ -66,6 +66,22 @@ TEST(WindowRefusals, ARankThatIsMissing) {
   EXPECT_EQ(tw_window_destroy(nullptr), TW_ERR_INVALID);
 }
 
+/// Busy is a window that is still there, which only a group's can be.
+TEST(WindowRefusals, AnExchangeThatIsBusyEndsTheWindowAllTheSame) {
+  Context context(test_options());
+  const Worker worker(context);
+  const Memory memory = context.allocate(kLength);
+  int calls = 0;
+  const auto exchange = [](void* arg, const void* mine, size_t length, void* values) -> tw_status {
+    std::memcpy(values, mine, length);
+    return ++*static_cast<int*>(arg) == 3 ? TW_ERR_BUSY : TW_OK;
+  };
+  tw_window* window = nullptr;
+  ASSERT_EQ(tw_window_create(worker.get(), nullptr, 1, 0, memory.get(), exchange, &calls, nullptr, &window), TW_OK)
+      << tw_last_error();
+  EXPECT_EQ(tw_window_destroy(window), TW_ERR_INVALID);
+}
+
 TEST(WindowRefusals, RanksThatDisagreeWhoTheyAre) {
   run_ranks(2, [](Rank& rank) {
     const Memory memory = rank.context.allocate(kLength);
