@@ -208,9 +208,10 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
 /* ---------------------------------------------------------------- on a queue
  * One collective, after the queue's earlier work and before its later work: a plan that the queue keeps for these arguments. The
  * first call with a buffer prepares it (milliseconds; refused while the queue is captured), and progresses the group's worker
- * meanwhile; later ones cost about one launch. A group's are called in the same order on all ranks, on one queue, or on queues that
- * are ordered: those that are alike share their channels (TW_ERR_BUSY); by one thread at a time (TW_ERR_THREAD: another one is in
- * such a call, and nothing was enqueued). Options: as in plans, without after_steps.
+ * meanwhile; later ones cost about one launch. The group's first one finds out for all ranks how they go: inside progress (callbacks,
+ * handlers) it is TW_ERR_BUSY, as is one that its waits call, and was not made. A group's are called in the same order on all ranks,
+ * on one queue, or on queues that are ordered: those that are alike share their channels (TW_ERR_BUSY); by one thread at a time
+ * (TW_ERR_THREAD: another one is in such a call, and nothing was enqueued). Options: as in plans, without after_steps.
  *
  * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective is one kernel on
  * each device: algorithm "ll" (low latency; of equal blocks), "ll128" (the same in lines of 128 bytes; of 8 ranks at most, whose devices

@@ -105,7 +105,9 @@ Status Collectives::find_device(Executor& by) {
                     const Engine::Guard guard(engine());
                     return failed() ? failure() : Status{TW_OK};
                   }};
+  finding_device_ = true;
   const Status status = DeviceArea::agree(group_, by, enqueue_order_, measures, end, &made, &why_not);
+  finding_device_ = false;
   const std::string why = is_error(status) ? last_error() : "";
   const Engine::Guard guard(engine());
   if (is_error(status)) {  // others may be further, or behind: no call of the group can be in step again

@@ -56,6 +56,8 @@ class Collectives {
   bool direct_tried() const { return direct_ != nullptr || !why_not_direct_.empty(); }
   /// The same of what they call on queues, in their order. An error fails the group, so that no other rank waits for this one.
   Status find_device(Executor& by);
+  /// Its waits may call what calls the group.
+  bool finding_device() const { return finding_device_; }
   bool device_tried() const { return device_ != nullptr || !why_no_device_.empty(); }
   const std::shared_ptr<DeviceArea>& device() const { return device_; }
   EnqueueOrder& enqueue_order() { return *enqueue_order_; }
@@ -102,7 +104,8 @@ class Collectives {
   GroupListener* drain_ = nullptr;     // for all the rest, once the group has failed
   const std::shared_ptr<EnqueueOrder> enqueue_order_ = std::make_shared<EnqueueOrder>();
   std::shared_ptr<DeviceArea> device_;
-  std::string why_no_device_;  // empty: not tried yet
+  std::string why_no_device_;    // empty: not tried yet
+  bool finding_device_ = false;  // by the thread whose turn to enqueue it is
   std::unique_ptr<DirectArea> direct_;
   std::array<std::unique_ptr<RepeatedCall>, static_cast<size_t>(CollectiveKind::count_)> repeated_;
   std::string why_not_direct_;                                                                   // empty: not tried yet

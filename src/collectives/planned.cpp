@@ -224,6 +224,11 @@ Status find_device(Executor& executor, Collectives& all) {
   }
   if (all.device_tried()) return TW_OK;
   if (Status s = check_exchange(all.group()); is_error(s)) return s;  // before others wait for this rank's part
+  if (all.finding_device())
+    return fail(
+        TW_ERR_BUSY,
+        "the group's first collective on a queue is under way in this thread, and finds out for all how they go: call this "
+        "one when that is over");
   const Status found = all.find_device(executor);
   return is_error(found) ? settle(all, found) : found;
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group that fails, or is to be destroyed, at an awkward moment: in the set-up of its first blocking collective, behind the checks
 // of a call, by a message that makes no sense, inside a callback.
+#include <thalweg/views.h>
+
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "collectives/call.hpp"
@@ -489,6 +492,45 @@ TEST(CollectiveFailures, AFirstCallOnAQueueInsideProgressIsRefusedAlone) {
     jobs.call(queue.target());
     EXPECT_EQ(tw_queue_synchronize(queue), TW_OK) << tw_last_error();
     jobs.check(seed);
+    one.barrier();
+  });
+}
+
+/// What the first call asks while it waits may call anything, as an interpreter's handlers do.
+TEST(CollectiveFailures, ACallOnAQueueInsideTheFirstOneIsRefusedAlone) {
+  std::atomic<bool> over{false};
+  run_ranks(2, [&](Rank& one) {
+    GroupRank rank(one, 5 * kSecond);
+    const OwnQueue queue(rank, place_of(rank, true));
+    const auto barrier = [&] { return tw_barrier_on(queue, rank.group, nullptr); };
+    struct Asked {
+      const std::function<tw_status()> call;
+      std::atomic<bool>& over;
+      int calls = 0;
+      tw_status got = TW_IN_PROGRESS;
+      std::string why = "";
+      static int ask(void* arg) {
+        auto& self = *static_cast<Asked*>(arg);
+        if (self.calls++ != 0) return 0;
+        self.got = self.call();
+        self.why = tw_last_error();
+        self.over = true;
+        return 0;
+      }
+    } asked{barrier, over};
+    if (one.number == 0) {
+      tw_set_interrupt(Asked::ask, &asked);
+    } else {
+      EXPECT_TRUE(comes(rank, [&] { return over.load(); }));
+    }
+    EXPECT_EQ(barrier(), TW_OK) << tw_last_error();
+    tw_set_interrupt(nullptr, nullptr);
+    if (one.number == 0) {
+      EXPECT_EQ(asked.got, TW_ERR_BUSY);
+      EXPECT_NE(asked.why.find("under way"), std::string::npos) << asked.why;
+    }
+    EXPECT_EQ(barrier(), TW_OK) << tw_last_error();
+    EXPECT_EQ(tw_queue_synchronize(queue), TW_OK) << tw_last_error();
     one.barrier();
   });
 }
