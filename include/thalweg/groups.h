@@ -93,7 +93,7 @@ TW_CHECKED tw_status tw_group_split_by(tw_group *group, uint32_t what, uint32_t 
  *  in, number out (TW_ERR_TRUNCATED when short); ranks NULL asks for the number. Local; what a progress has seen. */
 TW_CHECKED tw_status tw_group_lost(tw_group *group, uint32_t *ranks, uint32_t *count);
 /** Collective over the ranks that are left: they agree on who they are, and get a group in their order. Connects each to each.
- *  TW_ERR_PEER_LOST: others have lost this rank. */
+ *  TW_ERR_PEER_LOST: others have lost this rank; TW_ERR_LIMIT, TW_ERR_TIMED_OUT: a rank is there and not heard, with its number. */
 TW_CHECKED tw_status tw_group_shrink(tw_group *group, tw_group **left);
 
 /** Collective: tw_window_create over the group, which must outlive the window. tw_window_register_on lets collectives use it. */

@@ -96,6 +96,11 @@ Status Shrink::hear(uint32_t from, uint64_t round) {
   }
   if (ended == TW_ERR_CANCELED) return ended;
   if (waited == TW_ERR_BUSY) return waited;
+  if (is_error(came)) {
+    const std::string why = last_error();
+    if (!is_error(tw_endpoint_state(endpoint)))
+      return fail(came, "rank %u: %s", from, why.c_str());  // it is there, and not silent
+  }
   if (!is_error(ended) && came == TW_IN_PROGRESS)
     return fail(waited, "rank %u does not shrink the group: all ranks that are left call it", from);
   silent_[from] = 1;

@@ -99,6 +99,38 @@ TEST(Mailboxes, ASenderTooFarAheadFailsAlone) {
   });
 }
 
+/// It is there, though what it says of the shrink had no room: no rank may go on without the other.
+TEST(Mailboxes, AShrinkThatHasNoRoomLeavesNobodyBehind) {
+  WorldOptions how;
+  how.timeout_ns = 3 * kSecond;
+  const Letter letter = random_letter(8 * kMiB - 128);  // and what keeping it costs: four are all that there is
+  std::atomic<uint32_t> over{0};
+  run_worlds(
+      2,
+      [&](Group& world) {
+        world.barrier();  // sets up what later ones go by, without letters
+        const Group group = world.duplicate();
+        Box box(group);
+        if (world.rank() == 1) {
+          for (uint64_t i = 0; i < 4; ++i) send(group, 0, kAhead + i, letter);
+        } else {
+          const Mailbox& mailbox = Mailbox::of(box.worker);
+          box.progress_until([&] { return mailbox.total(box.worker) >= Mailbox::kMostOfOne; });
+        }
+        tw_group* left = nullptr;
+        const tw_status status = tw_group_shrink(group.get(), &left);
+        const std::string text = tw_last_error();
+        EXPECT_EQ(status, world.rank() == 0 ? TW_ERR_LIMIT : TW_ERR_TIMED_OUT) << text;
+        EXPECT_NE(text.find(world.rank() == 0 ? "rank 1: " : "rank 0 "), std::string::npos) << text;
+        EXPECT_EQ(left, nullptr);
+        EXPECT_EQ(tw_group_destroy(left), TW_OK);
+        ++over;
+        box.progress_until([&] { return over == 2; });  // rank 1 waits for all of its time
+        world.barrier();
+      },
+      how);
+}
+
 /// Together they fill all that there is; one that has sent nothing still may.
 TEST(Mailboxes, EverySenderKeepsSomeRoom) {
   constexpr uint32_t kFloods = 5, kLast = kFloods + 1;
