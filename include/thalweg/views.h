@@ -18,6 +18,10 @@ TW_API tw_context *tw_worker_context(tw_worker *worker);
 /** The world's worker and context are the caller's from now on: it ends them behind the group. A view has objects for them. */
 TW_API void tw_group_yield_worker(tw_group *world);
 
+/** For a view whose objects end when nobody uses them: as tw_window_destroy, but of this rank alone. It waits for no other rank; those
+ *  that destroy the window may wait for this one until their time is over. NULL: nothing to do. */
+TW_API void tw_window_drop(tw_window *window);
+
 /** What the calling thread's blocking calls ask while they wait, every 10 ms or so: not 0 ends the call with TW_ERR_CANCELED. asked
  *  NULL, the default: nothing. It is asked under no lock but that of a queue whose operation the call prepares, and may use the library, but
  *  not what the call uses: an interpreter handles signals and messages there. Calls of stores, plans and queues, maps, binds of channels

@@ -7,21 +7,10 @@
 
 #include <optional>
 
+#include "window.hpp"
+
 namespace thalweg::python {
 namespace {
-
-/// A call of the group that may wait.
-template <class Call>
-void call(Group& self, Call&& make) {
-  tw_group* const handle = self.get();
-  const Using user(self.users);
-  if (Unlocked::inside()) {  // the exchange of a window: this thread is in its worker already
-    check(without_gil({}, [&] { return make(handle); }));
-    return;
-  }
-  self.worker->enter();
-  check(without_gil({self.worker}, [&] { return make(handle); }));
-}
 
 nb::object wrap_group(nb::object worker, tw_group* made, bool world) {
   auto self = std::make_unique<Group>();
@@ -77,14 +66,14 @@ nb::object init(std::optional<std::string> store, std::optional<uint32_t> rank, 
 
 nb::object group_endpoint(Group& self, uint32_t rank) {
   tw_endpoint* endpoint = nullptr;
-  call(self, [&](tw_group* group) { return tw_group_endpoint(group, rank, &endpoint); });
+  group_call(self, [&](tw_group* group) { return tw_group_endpoint(group, rank, &endpoint); });
   return wrap_endpoint(self.worker_object, endpoint, false);
 }
 
 nb::list group_exchange(Group& self, nb::bytes mine) {
   const size_t length = mine.size(), size = tw_group_size(self.get());
   std::string values(size * length, '\0');
-  call(self, [&](tw_group* group) { return tw_group_exchange(group, mine.c_str(), length, values.data()); });
+  group_call(self, [&](tw_group* group) { return tw_group_exchange(group, mine.c_str(), length, values.data()); });
   nb::list all;
   for (size_t i = 0; i < size; ++i) all.append(nb::bytes(values.data() + i * length, length));
   return all;
@@ -92,7 +81,7 @@ nb::list group_exchange(Group& self, nb::bytes mine) {
 
 nb::object group_split(Group& self, std::optional<uint32_t> color, uint32_t key) {
   tw_group* part = nullptr;
-  call(self, [&](tw_group* group) { return tw_group_split(group, color.value_or(TW_UNDEFINED), key, &part); });
+  group_call(self, [&](tw_group* group) { return tw_group_split(group, color.value_or(TW_UNDEFINED), key, &part); });
   return part != nullptr ? wrap_group(self.worker_object, part, false) : nb::none();
 }
 
@@ -102,14 +91,14 @@ nb::object group_split_by(Group& self, const std::string& what, uint32_t key) {
   while (number < 3 && what != kWhat[number]) ++number;
   if (number == 3) raise(TW_ERR_INVALID, "what is \"host\", \"numa\" or \"devices\"");
   tw_group* part = nullptr;
-  call(self, [&](tw_group* group) { return tw_group_split_by(group, number, key, &part); });
+  group_call(self, [&](tw_group* group) { return tw_group_split_by(group, number, key, &part); });
   return wrap_group(self.worker_object, part, false);
 }
 
 template <tw_status (*Make)(tw_group*, tw_group**)>
 nb::object group_make(Group& self) {
   tw_group* made = nullptr;
-  call(self, [&](tw_group* group) { return Make(group, &made); });
+  group_call(self, [&](tw_group* group) { return Make(group, &made); });
   return wrap_group(self.worker_object, made, false);
 }
 
@@ -127,28 +116,19 @@ nb::list group_lost(Group& self) {
   return all;
 }
 
-nb::object group_window(nb::handle_t<Group> owner, nb::handle memory, nb::handle timeout) {
-  Group& self = *nb::inst_ptr<Group>(owner);
-  const uint32_t own = tw_group_rank(self.get());
-  nb::list peers;
-  for (uint32_t i = 0; i < tw_group_size(self.handle); ++i) {
-    if (i == own) {
-      peers.append(nb::none());
-    } else {
-      peers.append(group_endpoint(self, i));
-    }
-  }
-  return nb::module_::import_("thalweg._core")
-      .attr("Window")(self.worker_object, peers, memory, owner, nb::arg("timeout") = timeout);
-}
-
 void group_close(Group& self) {
   if (self.handle == nullptr || self.generation != fork_generation()) return;
   if (self.users > 0) raise(TW_ERR_BUSY, "another thread is inside a call of this group");
+  for (const Window* window : self.windows) {
+    if (window->views > 0)
+      raise(TW_ERR_BUSY, "arrays or views over parts of a window of this group are alive: drop them first");
+    if (window->users > 0) raise(TW_ERR_BUSY, "another thread is inside a call of a window of this group");
+  }
   if (self.worker->waiters > 0 && self.worker->inside == std::this_thread::get_id())
     raise(TW_ERR_BUSY, "this function runs in the middle of a call of the group's worker: close it after that");
   tw_status status = TW_OK;
   if (self.worker->handle != nullptr) self.worker->enter();
+  while (!self.windows.empty()) self.windows.back()->drop();
   tw_group* const ended = std::exchange(self.handle, nullptr);  // no other thread takes it meanwhile
   if (ended == nullptr) return;
   if (self.worker->handle != nullptr) {
@@ -191,12 +171,13 @@ void bind_group(nb::module_& m) {
            "Collective: the ranks of one \"host\", NUMA node (\"numa\"), or whose \"devices\" NVLink joins.")
       .def("lost", &group_lost, "Ranks whose connection with this one is over. Waits for nothing.")
       .def("shrink", &group_make<tw_group_shrink>, "Collective over the ranks that are left: a group of them.")
-      .def("window", &group_window, arg("memory"), nb::kw_only(), arg("timeout") = nb::none(),
-           "Collective: a Window over the group; timeout as there.")
+      .def("window", &make_group_window, arg("memory"), nb::kw_only(), arg("timeout") = nb::none(),
+           "Collective: a Window over the group, which stays open as long; timeout as there. Window.register_on lets the\n"
+           "group's collectives on queues use it.")
       .def("close", &group_close,
-           "Ends the group here, and with the world its connections and its worker: what was posted arrives if the peers "
-           "progress\n"
-           "within 2 s. Raises BusyError.")
+           "Ends the group here, and its windows, which wait for nobody then; with the world its connections and its worker,\n"
+           "too: what was posted arrives if the peers progress within 2 s. Raises BusyError, also while views of a window's\n"
+           "parts are alive.")
       .def_prop_ro("closed", [](const Group& s) { return s.handle == nullptr; });
   context_manager<Group>(m.attr("Group"));
   add_collectives(m.attr("Group"));

@@ -7,13 +7,16 @@
 
 namespace thalweg::python {
 
+struct Window;
+
 struct Group {
   nb::object worker_object;
   Worker* worker = nullptr;
   tw_group* handle = nullptr;
   int generation = fork_generation();
-  int users = 0;       ///< threads that are inside without the GIL
-  bool world = false;  ///< its worker ends with it
+  int users = 0;                 ///< threads that are inside without the GIL
+  bool world = false;            ///< its worker ends with it
+  std::vector<Window*> windows;  ///< open ones: they may not outlive it
 
   ~Group() {
     tw_group* const ended = std::exchange(handle, nullptr);
@@ -26,6 +29,19 @@ struct Group {
     return handle;
   }
 };
+
+/// A call of the group that may wait.
+template <class Call>
+void group_call(Group& self, Call&& make) {
+  tw_group* const handle = self.get();
+  const Using user(self.users);
+  if (Unlocked::inside()) {  // the exchange of a window: this thread is in its worker already
+    check(without_gil({}, [&] { return make(handle); }));
+    return;
+  }
+  self.worker->enter();
+  check(without_gil({self.worker}, [&] { return make(handle); }));
+}
 
 /// Collectives (collectives.cpp): as methods of Group and of Plan, and as functions of a Queue.
 void add_collectives(nb::handle group);

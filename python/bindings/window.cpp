@@ -1,56 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows: symmetric memory over ranks.
+#include "window.hpp"
+
+#include <thalweg/views.h>
+
+#include <algorithm>
+
 #include "plan.hpp"
-#include "wait.hpp"
 
 namespace thalweg::python {
-namespace {
 
-struct Window;
-/// What the library calls for an exchange; it outlives the window's object.
-struct Exchanger {
-  Window* window;
-};
+void Window::drop() noexcept {
+  leave();
+  tw_window* const ended = std::exchange(handle, nullptr);
+  if (ended == nullptr || generation != fork_generation()) return;
+  worker->in_turn([ended, where = std::exchange(memory, {}), peers = endpoints, of = group_object] { tw_window_drop(ended); });
+}
 
-/// The window's views of parts count themselves: close() may not take the memory from under them.
-struct Window {
-  nb::object worker_object, exchange;
-  Loan memory;
-  std::vector<nb::object> endpoints;
-  Worker* worker = nullptr;
-  tw_window* handle = nullptr;
-  int generation = fork_generation();
-  Py_ssize_t views = 0;
-  int users = 0;      ///< threads that are inside without the GIL
-  nb::object raised;  ///< by exchange
-  std::shared_ptr<Exchanger> exchanger = std::make_shared<Exchanger>(Exchanger{this});
-  ~Window() {
-    exchanger->window = nullptr;  // ends without asking the others
-    tw_window* const ended = std::exchange(handle, nullptr);
-    if (ended == nullptr || generation != fork_generation()) return;
-    worker->in_turn([ended, by = exchanger, where = memory, peers = endpoints] { (void)tw_window_destroy(ended); });
-  }
-  /// The status of tw_window_destroy. Waits for the other ranks, without the GIL.
-  tw_status close() noexcept {
-    tw_window* ended = std::exchange(handle, nullptr);
-    if (ended == nullptr || generation != fork_generation()) return TW_OK;
-    const Loan ends = std::move(memory);
-    if (worker->handle == nullptr) return TW_OK;
-    const Using user(users);
+tw_status Window::close() noexcept {
+  Group* const of = group;
+  leave();
+  tw_window* const ended = std::exchange(handle, nullptr);
+  if (ended == nullptr || generation != fork_generation()) return TW_OK;
+  Loan ends = std::exchange(memory, {});
+  if (worker->handle == nullptr) return TW_OK;
+  tw_status status;
+  {
+    const Using user(users), member(of != nullptr ? of->users : users);
     const Unlocked unlocked({worker});
-    return tw_window_destroy(ended);
+    status = tw_window_destroy(ended);
   }
-  tw_window* get() const {
-    if (handle == nullptr) raise(TW_ERR_HANDLE, "the window is closed");
-    worker->get();
-    return handle;
-  }
-};
+  if (status != TW_ERR_BUSY) return status;
+  handle = ended;  // a group's, in a function inside progress
+  memory = std::move(ends);
+  join(*of);
+  return status;
+}
+
+tw_window* Window::get() const {
+  if (handle == nullptr) raise(TW_ERR_HANDLE, "the window is closed");
+  worker->get();
+  return handle;
+}
+
+void Window::join(Group& of) {
+  of.windows.push_back(this);
+  group = &of;
+}
+
+void Window::leave() noexcept {
+  if (group != nullptr) std::erase(group->windows, this);
+  group = nullptr;
+}
+
+namespace {
 
 /// tw_exchange by a callable that takes bytes and gives everyone's, by rank.
 tw_status exchange_bytes(void* arg, const void* mine, size_t length, void* values) noexcept {
-  if (static_cast<Exchanger*>(arg)->window == nullptr) return TW_ERR_CLOSED;
-  Window& window = *static_cast<Exchanger*>(arg)->window;
+  Window& window = *static_cast<Window*>(arg);
   const Acquired acquire;
   try {
     const nb::object all = window.exchange(nb::bytes(mine, length));
@@ -114,7 +121,7 @@ nb::object make_window(nb::handle_t<Worker> worker, nb::sequence peers, nb::hand
   {
     const Unlocked unlocked({self->worker});
     status = tw_window_create(handle, endpoints.data(), static_cast<uint32_t>(endpoints.size()), static_cast<uint32_t>(rank),
-                              part, exchange_bytes, self->exchanger.get(), &options, &self->handle);
+                              part, exchange_bytes, self.get(), &options, &self->handle);
   }
   check_exchange(*self, status);
   return nb::cast(self.release(), nb::rv_policy::take_ownership);
@@ -162,8 +169,10 @@ nb::object window_remote(nb::handle_t<Window> owner, uint32_t rank) {
   RemoteMemory remote;
   check(tw_window_remote(self.get(), rank, &remote.handle));
   remote.owner = nb::borrow(owner);
-  if (self.endpoints[rank].is_none())  // of this rank: the worker's endpoint to itself, which the window has, too
+  // Of this rank: the worker's endpoint to itself, which the window has, too.
+  if (rank == tw_window_rank(self.handle) && self.endpoints[rank].is_none())
     self.endpoints[rank] = self.worker_object.attr("connect")(self.worker_object.attr("address"));
+  if (self.endpoints[rank].is_none()) raise(TW_ERR_PEER_LOST, "the connection to this rank is over");
   remote.endpoint_object = self.endpoints[rank];
   remote.endpoint = nb::inst_ptr<Endpoint>(remote.endpoint_object);
   return nb::cast(std::move(remote), nb::rv_policy::move);
@@ -222,6 +231,26 @@ void bind_bound_window(nb::module_& m) {
 
 }  // namespace
 
+nb::object make_group_window(nb::handle_t<Group> owner, nb::handle_t<Memory> memory, nb::handle timeout) {
+  Group& group = *nb::inst_ptr<Group>(owner);
+  auto self = std::make_unique<Window>();
+  self->worker_object = group.worker_object;
+  self->worker = group.worker;
+  self->group_object = nb::borrow(owner);
+  self->memory = Loan(memory);
+  tw_window_options options = TW_WINDOW_OPTIONS_INIT;
+  options.timeout_ns = duration_of(timeout.ptr(), 0);
+  tw_memory* const part = nb::inst_ptr<Memory>(memory)->get();
+  group_call(group, [&](tw_group* handle) { return tw_group_window(handle, part, &options, &self->handle); });
+  self->join(group);
+  for (uint32_t i = 0; i < tw_window_size(self->handle); ++i) {
+    tw_endpoint* peer = nullptr;
+    if (i != tw_window_rank(self->handle)) check(tw_window_endpoint(self->handle, i, &peer));
+    self->endpoints.push_back(peer != nullptr ? wrap_endpoint(self->worker_object, peer, false) : nb::none());
+  }
+  return nb::cast(self.release(), nb::rv_policy::take_ownership);
+}
+
 void bind_window(nb::module_& m) {
   using nb::arg;
   nb::class_<Window>(
@@ -255,8 +284,7 @@ void bind_window(nb::module_& m) {
            "PeerLost.\n"
            "Binding a place again clears what check() reports of it.")
       .def("register_on", &window_register_on, arg("queue"),
-           "Collective, of a group's window: from now on kernels of the group's collectives on queues use each other's buffers "
-           "in\n"
+           "Collective, of Group.window: from now on kernels of the group's collectives on queues use each other's buffers in\n"
            "it themselves. A buffer that lies in it on one rank lies in it on all ranks, at any offset. Raises InvalidError,\n"
            "Unsupported, on all ranks alike.")
       .def(

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: windows.
+#include <thalweg/views.h>
+
 #include <new>
 
 #include "core/c_checks.hpp"
@@ -65,6 +67,12 @@ tw_status tw_window_destroy(tw_window* window) {
   delete window;
   if (is_error(status)) set_last_error(why);
   return status == TW_ERR_BUSY ? TW_ERR_INVALID : status;  // of the caller's exchange: busy is a window that is still there
+}
+
+void tw_window_drop(tw_window* window) {
+  if (window == nullptr || is_error(check(window))) return;
+  const Enter enter(window->worker);
+  if (!is_error(enter.status())) delete window;
 }
 
 uint32_t tw_window_rank(const tw_window* window) { return window == nullptr ? 0 : window->rank; }

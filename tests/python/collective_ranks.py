@@ -427,6 +427,28 @@ def check_captured(world):
         graph.close()
 
 
+def check_windows(world):
+    """Buffers in windows of the group: kernels of all ranks use them themselves."""
+    place, group = f"emulated:{world.rank % 2}", world.duplicate()
+    rows = inputs(world, 1501, "float32")
+    mine, got = (Held(world, place, array) for array in (rows[world.rank], np.zeros(1501, "float32")))
+    send, recv = (DeviceArray(held.buffer, "float32") for held in (mine, got))
+    with thalweg.Queue(world.context, place) as queue:
+        raised(thalweg.Unsupported, "", thalweg.allreduce_on, queue, group, send, recv, algorithm="symmetric")
+        windows = [group.window(held.buffer) for held in (mine, got)]
+        for window in windows:
+            window.register_on(queue)
+        raised(thalweg.InvalidError, "registered already", windows[0].register_on, queue)
+        world.barrier()
+        thalweg.allreduce_on(queue, group, send, recv, algorithm="symmetric")
+        queue.synchronize()
+        got.check(fold("sum", rows))
+        world.barrier()
+        for window in windows:
+            window.close()
+    group.close()
+
+
 def check_plans(world):
     for place in ("host", f"emulated:{world.rank % 2}"):
         with thalweg.Plan(world.context, place=place) as plan, thalweg.Queue(world.context, place) as queue:

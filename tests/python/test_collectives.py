@@ -70,6 +70,10 @@ def test_captured():
     run(2, "captured")
 
 
+def test_buffers_in_windows():
+    run(2, "windows")
+
+
 def test_counts_that_only_devices_know():
     run(3, "counted")
 

@@ -15,10 +15,10 @@ RUN = [sys.executable, "-m", "thalweg._cli.main", "run"]
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" / "ring.py"
 
 
-def run(tmp_path: pathlib.Path, ranks: int, text: str) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: pathlib.Path, ranks: int, text: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
     """A script's ranks; each has `world`."""
     path = tmp_path / "rank.py"
-    path.write_text("import thalweg\nworld = thalweg.init(timeout=30)\n" + textwrap.dedent(text))
+    path.write_text(f"import thalweg\nworld = thalweg.init(timeout={timeout})\n" + textwrap.dedent(text))
     return subprocess.run([*RUN, "-n", str(ranks), str(path)], capture_output=True, text=True, timeout=100, check=False)
 
 
@@ -89,6 +89,80 @@ def test_a_window(tmp_path):
     """,
     )
     assert lines(done) == ["[0] [0, 1, 2]", "[1] [10, 11, 12]", "[2] [20, 21, 22]"]
+
+
+def test_a_windows_end_waits_for_that_window(tmp_path):
+    """Not for the end of another one, and the next call is in step again."""
+    done = run(
+        tmp_path,
+        2,
+        """
+        memories = [thalweg.Memory.allocate(world.context, 64) for _ in range(2)]
+        windows = [world.window(memory) for memory in memories]
+        world.barrier()
+        for window in windows if world.rank == 0 else reversed(windows):
+            try:
+                window.close()
+                print("ended")
+            except thalweg.TimedOut:
+                print("too early")
+        assert world.exchange(bytes([world.rank])) == [bytes([0]), bytes([1])]
+        world.barrier()
+    """,
+        timeout=5,
+    )
+    assert lines(done) == ["[0] ended", "[0] too early", "[1] ended", "[1] too early"]
+
+
+def test_a_window_that_is_dropped_takes_part_in_no_call(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        memory = thalweg.Memory.allocate(world.context, 64)
+        window = world.window(memory)
+        world.barrier()
+        if world.rank == 0:
+            del window
+            world.worker.recv(bytearray(1), 5)
+        else:
+            try:
+                window.close()
+            except thalweg.TimedOut as error:
+                assert "rank 0" in str(error), error
+                print("alone")
+            world.endpoint(0).send(b"x", 5)
+        assert world.exchange(bytes([world.rank])) == [bytes([0]), bytes([1])]
+        world.barrier()
+    """,
+        timeout=5,
+    )
+    assert lines(done) == ["[1] alone"]
+
+
+def test_windows_end_with_their_group(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        part = world.duplicate()
+        memory = thalweg.Memory.allocate(world.context, 64)
+        window = part.window(memory)
+        assert window.endpoint(1 - world.rank) is world.endpoint(1 - world.rank)
+        view = window.view(1 - world.rank)
+        try:
+            part.close()
+        except thalweg.BusyError as error:
+            assert "views" in str(error), error
+        assert not part.closed and not window.closed
+        view.release()
+        part.close()
+        print(window.closed)
+        window.close()
+        world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] True", "[1] True"]
 
 
 def test_a_rank_that_ends_is_named_and_left_behind(tmp_path):

@@ -31,6 +31,7 @@ NOT_IN_PYTHON = {
     "tw_version_string": "thalweg.__version__",
     "tw_last_error": "the exception's text",
     "tw_set_log_handler": "Python's logging",
+    "tw_window_drop": ENDS,
     "tw_set_interrupt": "the package sets it, for Ctrl-C",
     "tw_wait_began": "the package calls it: its own waits are in the timeline",
     "tw_wait_ended": "the package calls it, too",
