@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "groups/group.hpp"
+#include "groups/mailbox.hpp"
 
 namespace thalweg::impl {
 
@@ -16,18 +17,20 @@ enum class ExchangeKind : uint32_t { values = 1, split, split_by, window, shared
 /// one rank alone: ranks of which it ends early, and others not, are in step again in the next call.
 class ExchangeCall {
  public:
-  ExchangeCall(tw_group& group, ExchangeKind kind) : group(group), kind(kind), number_(group.exchanges++) {}
+  ExchangeCall(tw_group& group, ExchangeKind kind)
+      : group(group), kind(kind), letters_(group.worker, group.id, group.exchanges++) {}
   ExchangeCall(const ExchangeCall&) = delete;
   ExchangeCall& operator=(const ExchangeCall&) = delete;
   /// The first step of its next exchange.
-  uint64_t next_step() { return (number_ * kMost + index_++ % kMost) * kRounds; }
+  uint64_t next_step() { return letters_.first_step() + index_++ % kMost * kRounds; }
 
   tw_group& group;
   const ExchangeKind kind;
 
  private:
   static constexpr uint64_t kMost = 1024, kRounds = 64;  // exchanges of a call; rounds of one, at most
-  const uint64_t number_;
+  static_assert(kMost * kRounds == first_step(1));
+  const LetterCall letters_;
   uint64_t index_ = 0;
 };
 

@@ -24,7 +24,7 @@ static_assert(sizeof(LetterPiece) == 40);
 
 namespace {
 
-constexpr size_t kPiece = 4096, kMostEnded = 16;
+constexpr size_t kPiece = 4096, kMostDropped = 16;
 constexpr uint64_t kOverhead = 128;  // what keeping a letter costs besides its bytes
 
 Status send_piece(tw_endpoint& to, const LetterPiece& head, const std::byte* bytes, size_t length) {
@@ -78,17 +78,18 @@ void Mailbox::deliver(tw_worker& worker, const std::vector<tw_endpoint*>& to, ui
       timeout_ns);
 }
 
-/// Of the piece's letter, which may begin with it. Null: there is none, for which there is no room.
+/// Of the piece's letter, which may begin with it. Null: there is none, as it has no room, or its call is over.
 Mailbox::Kept* Mailbox::find(const LetterPiece& piece, tw_endpoint& endpoint) {
-  const uint64_t from = sender_of(endpoint);
+  if (is_over(piece.group, piece.step)) return nullptr;
+  const uint64_t from = sender_of(endpoint), call = call_of(piece.step);
   const Key key{piece.group, piece.step, from};
   if (const auto at = kept_.find(key); at != kept_.end()) return &at->second;
   if (piece.at != 0) return nullptr;
   Sender& sender = senders_[from];
   watch(endpoint, sender);
-  if (sender.has_ended(piece.group)) return nullptr;
+  if (sender.has_dropped(piece.group, call)) return nullptr;
   if (!has_room(sender, piece)) {
-    end(from, piece.group);
+    drop(sender, piece.group, call);
     return nullptr;
   }
   const uint64_t bytes = piece.total + kOverhead;
@@ -124,7 +125,7 @@ void Mailbox::lose(uint64_t from) {
   if (at == senders_.end()) return;
   Sender& sender = at->second;
   sender.endpoint = nullptr;  // its watch is being called, and stays
-  std::erase_if(sender.ended, [&](uint64_t group) { return !expected_.contains(group); });
+  std::erase_if(sender.dropped, [&](const Dropped& one) { return !expected_.contains(one.group); });
   for (auto one = kept_.begin(); one != kept_.end() && sender.bytes != 0;) {
     const auto& [group, step, by] = one->first;
     if (by != from || expected_.contains(group)) {
@@ -139,14 +140,29 @@ void Mailbox::lose(uint64_t from) {
   if (sender.is_over()) senders_.erase(at);
 }
 
-/// What the sender sends to the group counts no more, so that its receiver does not wait for what was dropped.
-void Mailbox::end(uint64_t from, uint64_t group) {
-  std::vector<uint64_t>& ended = senders_[from].ended;
-  if (ended.size() == kMostEnded) ended.erase(ended.begin());
-  ended.push_back(group);
+bool Mailbox::is_over(uint64_t group, uint64_t step) const {
+  const auto at = expected_.find(group);
+  return at != expected_.end() && at->second.is_over(call_of(step));
+}
+
+/// What the sender sends to the call counts no more, so that its receiver does not wait for what was dropped.
+void Mailbox::drop(Sender& sender, uint64_t group, uint64_t call) {
   warn_once("group_mail",
             "a message of a group was dropped: its sender is too far ahead of this rank, and the call that waits for it "
             "fails");
+  for (Dropped& one : sender.dropped) {
+    if (one.group == group && one.last + 1 == call) return void(one.last = call);
+  }
+  if (sender.dropped.size() == kMostDropped) sender.dropped.erase(sender.dropped.begin());
+  sender.dropped.push_back({group, call, call});
+}
+
+void Mailbox::drop_kept(uint64_t group, uint64_t first, uint64_t last) {
+  auto at = kept_.lower_bound(Key{group, first, 0});
+  while (at != kept_.end() && std::get<0>(at->first) == group && std::get<1>(at->first) <= last) {
+    give_back(std::get<2>(at->first), at->second.letter.bytes.size() + kOverhead);
+    at = kept_.erase(at);
+  }
 }
 
 void Mailbox::give_back(uint64_t from, uint64_t bytes) {
@@ -181,7 +197,7 @@ Status Mailbox::take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t 
   const auto at = kept_.find(Key{group, step, from});
   if (at == kept_.end()) {
     const auto sender = senders_.find(from);
-    if (sender == senders_.end() || !sender->second.has_ended(group)) return TW_IN_PROGRESS;
+    if (sender == senders_.end() || !sender->second.has_dropped(group, call_of(step))) return TW_IN_PROGRESS;
     return fail(
         TW_ERR_LIMIT,
         "it has sent more than %llu MiB ahead of what this rank has asked for, or little less while other ranks had, too; let "
@@ -197,7 +213,7 @@ Status Mailbox::take(tw_worker& worker, uint64_t from, uint64_t group, uint64_t 
 
 void Mailbox::expect(tw_worker& worker, uint64_t group) {
   const Engine::Guard guard(*worker.engine);
-  expected_.insert(group);
+  expected_.try_emplace(group);
 }
 
 uint64_t Mailbox::total(tw_worker& worker) const {
@@ -208,13 +224,27 @@ uint64_t Mailbox::total(tw_worker& worker) const {
 void Mailbox::forget(tw_worker& worker, uint64_t group) {
   const Engine::Guard guard(*worker.engine);
   expected_.erase(group);
-  auto at = kept_.lower_bound(Key{group, 0, 0});
-  while (at != kept_.end() && std::get<0>(at->first) == group) {
-    give_back(std::get<2>(at->first), at->second.letter.bytes.size() + kOverhead);
-    at = kept_.erase(at);
-  }
-  for (auto& [from, sender] : senders_) std::erase(sender.ended, group);
+  drop_kept(group, 0, UINT64_MAX);
+  for (auto& [from, sender] : senders_) std::erase_if(sender.dropped, [&](const Dropped& one) { return one.group == group; });
   std::erase_if(senders_, [](const auto& one) { return one.second.is_over(); });
+}
+
+void Mailbox::begin_call(tw_worker& worker, uint64_t group, uint64_t call) {
+  const Engine::Guard guard(*worker.engine);
+  const auto at = expected_.find(group);
+  if (at == expected_.end()) return;
+  uint64_t& next = at->second.next[call >= kShrinks];
+  next = std::max(next, call + 1);
+  at->second.live.push_back(call);
+}
+
+/// It may come behind forget(): of windows that end with their group.
+void Mailbox::end_call(tw_worker& worker, uint64_t group, uint64_t call) {
+  const Engine::Guard guard(*worker.engine);
+  const auto at = expected_.find(group);
+  if (at == expected_.end()) return;
+  std::erase(at->second.live, call);
+  drop_kept(group, first_step(call), first_step(call + 1) - 1);
 }
 
 }  // namespace thalweg::impl

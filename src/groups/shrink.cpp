@@ -17,14 +17,16 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr uint64_t kShrinks = uint64_t{1} << 63;  // steps of shrinks are not those of exchanges
-constexpr uint64_t kRounds = 1u << 16;            // of one shrink; the last step is the decision's
-constexpr uint64_t kDecision = kRounds - 1;
+constexpr uint64_t kDecision = first_step(1) - 1;  // its step; before it rounds
 
 class Shrink {
  public:
   explicit Shrink(tw_group& group)
-      : group_(group), step_(kShrinks + group.made * kRounds), here_(group.size), lost_(group.size), silent_(group.size) {}
+      : group_(group),
+        letters_(group.worker, group.id, kShrinks + group.made),
+        here_(group.size),
+        lost_(group.size),
+        silent_(group.size) {}
   Status run(std::unique_ptr<tw_group>* out);
 
  private:
@@ -35,7 +37,8 @@ class Shrink {
   Status conclude(std::unique_ptr<tw_group>* out);
 
   tw_group& group_;
-  const uint64_t step_;
+  const LetterCall letters_;
+  const uint64_t step_ = letters_.first_step();
   const Deadline deadline_{group_.timeout_ns};
   Set here_, lost_;  // known: has proposed itself; some rank has lost it
   Set silent_;       // its connection with this rank is over

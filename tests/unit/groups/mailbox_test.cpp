@@ -2,6 +2,7 @@
 // Ranks that send ahead of their receivers: those that send too much fail alone.
 #include <random>
 
+#include "groups/exchange.hpp"
 #include "groups/group.hpp"
 #include "groups/mailbox.hpp"
 #include "protocols/active.hpp"
@@ -95,6 +96,70 @@ TEST(Mailboxes, ASenderTooFarAheadFailsAlone) {
     }
     EXPECT_NE(status, TW_ERR_TIMED_OUT) << tw_last_error();
     EXPECT_EQ(tw_group_exchange(world.get(), "y", 1, all), TW_OK) << "another group: " << tw_last_error();
+    world.barrier();
+  });
+}
+
+/// Of a rank that is late: nobody asks for it any more, and it takes no room.
+TEST(Mailboxes, LettersToACallThatIsOverCountNoMore) {
+  constexpr uint64_t kBefore = 3, kBehind = 6;  // of 8 MiB, together more than there is
+  const Letter letter = random_letter(8 * kMiB);
+  std::atomic<bool> over{false};
+  run_worlds(2, [&](Group& world) {
+    world.barrier();  // sets up what later ones go by, without letters
+    const Group group = world.duplicate();
+    Box box(group);
+    const Mailbox& mailbox = Mailbox::of(box.worker);
+    const uint64_t before = mailbox.total(box.worker);
+    world.barrier();
+    for (uint64_t i = 0; i < kBefore + kBehind; ++i) {
+      if (world.rank() == 1) {
+        if (i == kBefore) box.progress_until([&] { return over.load(); });
+        impl::ExchangeCall call(box.group, impl::ExchangeKind::values);
+        send(group, 0, call.next_step(), letter);
+      } else {
+        if (i == 0) box.progress_until([&] { return mailbox.total(box.worker) >= before + kBefore * letter.bytes.size(); });
+        const impl::ExchangeCall call(box.group, impl::ExchangeKind::values);
+      }
+    }
+    if (world.rank() == 0) EXPECT_EQ(mailbox.total(box.worker), before) << "what had come";
+    if (world.rank() == 0) over = true;
+    char all[2];
+    ASSERT_EQ(tw_group_exchange(group.get(), world.rank() == 0 ? "x" : "y", 1, all), TW_OK) << tw_last_error();
+    EXPECT_EQ(std::string(all, 2), "xy");
+    if (world.rank() == 0) EXPECT_EQ(mailbox.total(box.worker), before) << "what came later";
+    world.barrier();
+  });
+}
+
+/// Windows end by letters to the call that made them, which other calls have come behind.
+TEST(Mailboxes, AWindowsCallIsOverWithTheWindow) {
+  run_worlds(2, [](Group& world) {
+    const Memory memory = world.context().allocate(64);
+    Window window = world.window(memory);
+    char all[2];
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(tw_group_exchange(world.get(), "x", 1, all), TW_OK) << tw_last_error();
+    EXPECT_EQ(window.destroy(), TW_OK) << tw_last_error();
+    world.barrier();
+  });
+}
+
+/// The next call's letters have room again.
+TEST(Mailboxes, ADroppedLetterFailsItsCallAlone) {
+  const Letter letter = random_letter(8 * kMiB);
+  run_worlds(2, [&](Group& world) {
+    world.barrier();  // sets up what later ones go by, without letters
+    const Group group = world.duplicate();
+    Box box(group);
+    if (world.rank() == 1) {
+      for (uint64_t i = 0; i < 5; ++i) send(group, 0, kAhead + i, letter);
+    } else {
+      Letter none;
+      EXPECT_EQ(box.await(1, kAhead + 4, &none), TW_ERR_LIMIT);
+    }
+    char all[2];
+    EXPECT_EQ(tw_group_exchange(group.get(), "x", 1, all), world.rank() == 0 ? TW_ERR_LIMIT : TW_OK) << tw_last_error();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(tw_group_exchange(group.get(), "x", 1, all), TW_OK) << tw_last_error();
     world.barrier();
   });
 }
