@@ -2,6 +2,7 @@
 // windows.hpp: the C++ view of windows.h. Part of thalweg.hpp, whose conventions hold.
 #pragma once
 #include <thalweg/collectives.h>
+#include <thalweg/views.h>
 #include <thalweg/windows.h>
 #include <thalweg/core.hpp>
 #include <thalweg/device/types.hpp>
@@ -14,7 +15,17 @@ struct WindowOptions : tw_window_options {
   WindowOptions() : tw_window_options TW_WINDOW_OPTIONS_INIT {}
 };
 
-/// Symmetric memory over ranks. The worker, the endpoints and the memory must outlive it.
+namespace detail {
+/// Where the end that all ranks make cannot wait, this rank lets go alone.
+inline tw_status end_window(tw_window* window) noexcept {
+  const tw_status status = tw_window_destroy(window);
+  if (status == TW_ERR_BUSY) tw_window_drop(window);
+  return status;
+}
+}  // namespace detail
+
+/// Symmetric memory over ranks. The destructor is collective; in a callback or a handler of messages, where nothing waits for other
+/// ranks, a group's window ends on this rank alone (those that destroy theirs may wait for this one). The worker, the endpoints and the memory must outlive it.
 class [[nodiscard]] Window {
  public:
   Window() = default;
@@ -25,7 +36,7 @@ class [[nodiscard]] Window {
     tw_window* made = nullptr;
     detail::check(tw_window_create(worker.get(), endpoints.data(), static_cast<uint32_t>(endpoints.size()), rank, memory.get(),
                                    exchange, arg, &options, &made));
-    handle_ = detail::Handle<tw_window, tw_window_destroy>(made);
+    handle_ = detail::Handle<tw_window, detail::end_window>(made);
   }
   Window(const Worker& worker, std::span<tw_endpoint* const> endpoints, uint32_t rank, const Memory& memory, const Store& store,
          const tw_window_options& options = WindowOptions())
@@ -73,7 +84,7 @@ class [[nodiscard]] Window {
   tw_window* get() const noexcept { return handle_.get(); }
 
  private:
-  detail::Handle<tw_window, tw_window_destroy> handle_;
+  detail::Handle<tw_window, detail::end_window> handle_;
 };
 
 }  // namespace thalweg

@@ -128,14 +128,17 @@ void group_close(Group& self) {
     raise(TW_ERR_BUSY, "this function runs in the middle of a call of the group's worker: close it after that");
   tw_status status = TW_OK;
   if (self.worker->handle != nullptr) self.worker->enter();
-  while (!self.windows.empty()) self.windows.back()->drop();
   tw_group* const ended = std::exchange(self.handle, nullptr);  // no other thread takes it meanwhile
   if (ended == nullptr) return;
   if (self.worker->handle != nullptr) {
     const Unlocked unlocked({self.worker});
     status = tw_group_destroy(ended);
   }
-  if (status == TW_ERR_BUSY) self.handle = ended;
+  if (status == TW_ERR_BUSY) {
+    self.handle = ended;
+  } else {
+    while (!self.windows.empty()) self.windows.back()->drop();
+  }
   if (PyErr_Occurred() != nullptr) throw nb::python_error();  // by a signal's handler
   check(status);
   if (self.world) self.worker_object.attr("close")();

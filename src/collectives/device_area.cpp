@@ -213,25 +213,30 @@ Status DeviceArea::allocate() {
   return impl::fail(stored, "%s", why.c_str());
 }
 
+void measured_by(AreaLine line, uint32_t rank, uint32_t size, uint64_t bytes, device::Exchange* out) {
+  out->low_latency = by_words(line) ? 1 : 0;
+  out->lines = by_lines(line) ? 1 : 0;
+  out->symmetric = in_windows(line) ? 1 : 0;
+  out->by_slots = line == AreaLine::slots ? 1 : 0;
+  out->slice = is_sliced(line) ? slice_of(bytes, size) : 0;
+  out->unsliced = size;
+  out->reduces = line == AreaLine::lines || line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
+  out->type = TW_TYPE_FLOAT32;
+  out->op = TW_REDUCE_SUM;
+  out->takes = first_ranks(size);
+  out->sends = out->takes & ~rank_bit(rank);
+  out->bytes = bytes;
+}
+
 /// A run has no input, but what the area holds.
 Status DeviceArea::add_runs(AreaLine line, uint64_t bytes, uint64_t room, tw_plan* plan) {
   auto step = std::make_shared<ExchangeStep>();
-  step->what.low_latency = by_words(line) ? 1 : 0;
-  step->what.lines = by_lines(line) ? 1 : 0;
-  step->what.slice = is_sliced(line) ? slice_of(bytes, size_) : 0;
-  step->what.unsliced = size_;
-  step->what.reduces = line == AreaLine::lines || line == AreaLine::one_phase || line == AreaLine::stores ? 0 : 1;
-  step->what.type = TW_TYPE_FLOAT32;
-  step->what.op = TW_REDUCE_SUM;
-  step->what.takes = first_ranks(size_);
-  step->what.sends = step->what.takes & ~rank_bit(rank_);
-  step->what.bytes = bytes;
+  measured_by(line, rank_, size_, bytes, &step->what);
   step->input_bytes = step->output_bytes = bytes;
   step->what.input = room;
   step->what.output = room + bytes;
-  if (in_windows(line)) {  // in the slots, which hold nothing now
+  if (in_windows(line)) {  // in the slots, which hold nothing now, or what is stored there meanwhile
     const uint64_t begin = reinterpret_cast<uint64_t>(tw_memory_address(memory_));
-    step->what.symmetric = 1;
     step->what.inputs = step->what.outputs = reinterpret_cast<const device::u64*>(view_.bases);
     step->what.input_place = (device::AreaLayout{blocks_, size_, piece_}.slot(0, 0, 0, 0) + 127) / 128 * 128;
     step->what.output_place = step->what.input_place + (bytes + 127) / 128 * 128;

@@ -41,6 +41,9 @@ enum class AreaLine : uint8_t {
 };
 inline constexpr size_t kAreaLines = static_cast<size_t>(AreaLine::count_);
 
+/// What a rank's run of a line does.
+void measured_by(AreaLine line, uint32_t rank, uint32_t size, uint64_t bytes, device::Exchange* out);
+
 /// Nanoseconds of runs of three lengths; 0: not measured.
 struct AreaCosts {
   static constexpr size_t kLengths = 3;

@@ -165,6 +165,32 @@ def test_windows_end_with_their_group(tmp_path):
     assert lines(done) == ["[0] True", "[1] True"]
 
 
+def test_a_close_that_is_refused_leaves_windows_open(tmp_path):
+    done = run(
+        tmp_path,
+        2,
+        """
+        memory = thalweg.Memory.allocate(world.context, 64)
+        window = world.window(memory)
+        part = world.duplicate()
+        try:
+            world.close()
+            print("closed")
+        except thalweg.BusyError:
+            pass
+        with window.view(world.rank) as view:
+            view[3] = world.rank + 1
+        world.barrier()
+        with window.view(1 - world.rank) as view:
+            print(view[3])
+        part.close()
+        window.close()
+        world.barrier()
+    """,
+    )
+    assert lines(done) == ["[0] 2", "[1] 1"]
+
+
 def test_a_rank_that_ends_is_named_and_left_behind(tmp_path):
     done = run(
         tmp_path,

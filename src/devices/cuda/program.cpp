@@ -27,12 +27,9 @@ KernelName lines_kernel(const device::Exchange& exchange) {
       return KernelName::exchange_lines_any;
   }
 }
-/// What needs no other elements.
-bool has_sums(const device::Exchange& exchange) {
-  return exchange.reduces == 0 || device::SumElements::has(exchange.type, exchange.op);
-}
 KernelName symmetric_kernel(const device::Exchange& exchange) {
-  if (exchange.by_slots != 0) return has_sums(exchange) ? KernelName::exchange_slots_sums : KernelName::exchange_slots;
+  if (exchange.by_slots != 0)
+    return device::SumElements::suffice(exchange) ? KernelName::exchange_slots_sums : KernelName::exchange_slots;
   const auto form = static_cast<unsigned>(device::form_of_symmetric(exchange));
   return static_cast<KernelName>(static_cast<unsigned>(KernelName::exchange_symmetric) + form);
 }
@@ -118,9 +115,9 @@ Status CudaQueue::run_exchange(const ProgramRun& program) {
   if (program.exchange->lines != 0) return launch_program(lines_kernel(*program.exchange), program.shape, early, arguments);
   const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
   const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
-  const KernelName simple = any                           ? KernelName::exchange_simple_any
-                            : has_sums(*program.exchange) ? KernelName::exchange_simple_sums
-                                                          : KernelName::exchange_simple;
+  const KernelName simple = any                                               ? KernelName::exchange_simple_any
+                            : device::SumElements::suffice(*program.exchange) ? KernelName::exchange_simple_sums
+                                                                              : KernelName::exchange_simple;
   return launch_program(low_latency ? ll : simple, program.shape, low_latency && early, arguments);
 }
 

@@ -124,6 +124,8 @@ struct SumElements {
     return op == static_cast<u32>(ReduceOp::sum) &&
            (type == static_cast<u32>(ElementType::float32) || type == static_cast<u32>(ElementType::bfloat16));
   }
+  /// Nothing else is needed.
+  static constexpr bool suffice(const Exchange& x) { return x.reduces == 0 || has(x.type, x.op); }
   template <class Work>
   static THALWEG_DEVICE auto with(u32 type, u32, Work& work) {
     if (type == static_cast<u32>(ElementType::float32)) return work.template run<Plain<float>, ReduceOp::sum>();

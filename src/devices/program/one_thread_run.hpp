@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block of a run that is one thread of the host: of an emulated device, which takes the way of a GPU.
 #pragma once
+#include <memory>
 #include <optional>
 
 #include "devices/program.hpp"
@@ -93,6 +94,60 @@ class OneThreadSpecialised {
   bool failed_ = false;
 };
 
+/// A run of an exchange, by the text of the kernel that a GPU would launch.
+template <class M>
+class OneThreadCollective {
+ public:
+  OneThreadCollective(M m, const ProgramRun& run, uint32_t block) { choose(m, program_of(run), run, block); }
+  bool over() { return run_->over(); }
+
+ private:
+  struct Run {
+    virtual ~Run() = default;
+    virtual bool over() = 0;
+  };
+  template <class Of>
+  struct RunOf final : Run {
+    RunOf(M m, const device::Program& program, const ProgramRun& run, uint32_t block) : of(m, program, run, block) {}
+    bool over() override { return of.over(); }
+    Of of;
+  };
+  template <class Of>
+  void make(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
+    run_ = std::make_unique<RunOf<Of>>(m, program, run, block);
+  }
+  void choose(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
+    const device::Exchange& x = *run.exchange;
+    if (run.counts != nullptr) return make<OneThreadCounted<M>>(m, program, run, block);
+    if (x.by_slots != 0 && device::SumElements::suffice(x))
+      return make<OneThreadSymmetric<M, PlacedExchange<M, device::SumElements>>>(m, program, run, block);
+    if (x.by_slots != 0) return make<OneThreadSymmetric<M, PlacedExchange<M, device::CommonElements>>>(m, program, run, block);
+    if (x.symmetric != 0) return make_symmetric(m, program, run, block);
+    if (x.lines != 0) return make<OneThreadLines<M>>(m, program, run, block);
+    if (x.one_word != 0) return make<OneThreadWords<M>>(m, program, run, block);
+    if (x.any != 0) return make<OneThreadExchange<M, device::AnyElements>>(m, program, run, block);
+    if (x.low_latency == 0 && device::SumElements::suffice(x))
+      return make<OneThreadExchange<M, device::SumElements>>(m, program, run, block);
+    make<OneThreadExchange<M, device::CommonElements>>(m, program, run, block);
+  }
+  template <device::SymmetricForm kForm>
+  using Symmetric = OneThreadSymmetric<M, device::SymmetricRun<M, AloneInBlock, kForm>>;
+  void make_symmetric(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
+    using device::SymmetricForm;
+    switch (device::form_of_symmetric(*run.exchange)) {
+      case SymmetricForm::stores:
+        return make<Symmetric<SymmetricForm::stores>>(m, program, run, block);
+      case SymmetricForm::broadcasts:
+        return make<Symmetric<SymmetricForm::broadcasts>>(m, program, run, block);
+      case SymmetricForm::sums:
+        return make<Symmetric<SymmetricForm::sums>>(m, program, run, block);
+      default:
+        return make<Symmetric<SymmetricForm::any>>(m, program, run, block);
+    }
+  }
+  std::unique_ptr<Run> run_;
+};
+
 /// The steps are the caller's, and live as long.
 template <class M>
 class OneThreadBlock {
@@ -100,20 +155,8 @@ class OneThreadBlock {
   OneThreadBlock(M m, const ProgramRun& run, uint32_t block)
       : steps_{run.steps.data(), run.after.data(), std::vector<uint8_t>(run.steps.size())} {
     const device::Program program = program_of(run);
-    if (run.counts != nullptr) {
-      counted_.emplace(m, program, run, block);
-    } else if (run.exchange != nullptr && run.exchange->by_slots != 0) {
-      by_slots_.emplace(m, program, run, block);
-    } else if (run.exchange != nullptr && run.exchange->symmetric != 0) {
-      symmetric_.emplace(m, program, run, block);
-    } else if (run.exchange != nullptr && run.exchange->lines != 0) {
-      lines_.emplace(m, program, run, block);
-    } else if (run.exchange != nullptr && run.exchange->one_word != 0) {
-      words_.emplace(m, program, run, block);
-    } else if (run.exchange != nullptr && run.exchange->any != 0) {
-      any_exchange_.emplace(m, program, run, block);
-    } else if (run.exchange != nullptr) {
-      exchange_.emplace(m, program, run, block);
+    if (run.exchange != nullptr) {
+      exchange_.emplace(m, run, block);
     } else if (run.shape.specialised.known()) {
       specialised_.emplace(m, program, run.shape, block);
     } else {
@@ -124,13 +167,7 @@ class OneThreadBlock {
   OneThreadBlock& operator=(const OneThreadBlock&) = delete;
 
   bool over() {
-    if (counted_.has_value()) return counted_->over();
-    if (words_.has_value()) return words_->over();
-    if (lines_.has_value()) return lines_->over();
     if (exchange_.has_value()) return exchange_->over();
-    if (symmetric_.has_value()) return symmetric_->over();
-    if (by_slots_.has_value()) return by_slots_->over();
-    if (any_exchange_.has_value()) return any_exchange_->over();
     if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
     begun_ = true;
@@ -139,13 +176,7 @@ class OneThreadBlock {
 
  private:
   OneThreadSteps steps_;
-  std::optional<OneThreadCounted<M>> counted_;
-  std::optional<OneThreadWords<M>> words_;
-  std::optional<OneThreadLines<M>> lines_;
-  std::optional<OneThreadExchange<M, device::CommonElements>> exchange_;
-  std::optional<OneThreadExchange<M, device::AnyElements>> any_exchange_;
-  std::optional<OneThreadSymmetric<M, device::SymmetricRun<M, AloneInBlock>>> symmetric_;
-  std::optional<OneThreadSymmetric<M, PlacedExchange<M>>> by_slots_;
+  std::optional<OneThreadCollective<M>> exchange_;
   std::optional<OneThreadSpecialised<M>> specialised_;
   std::optional<device::ProgramExecutor<M, OneThread>> executor_;
   bool begun_ = false;

@@ -7,10 +7,10 @@
 namespace thalweg::impl {
 
 /// An allreduce by slots, results into windows.
-template <class M>
-using PlacedExchange = device::ExchangeRun<M, AloneInBlock, device::CommonElements, device::PlacedBlock<M, AloneInBlock>>;
+template <class M, class Elements>
+using PlacedExchange = device::ExchangeRun<M, AloneInBlock, Elements, device::PlacedBlock<M, AloneInBlock>>;
 
-/// Run: device::SymmetricRun<M, AloneInBlock>, or PlacedExchange.
+/// Run: device::SymmetricRun, or PlacedExchange.
 template <class M, class Run>
 class OneThreadSymmetric {
  public:

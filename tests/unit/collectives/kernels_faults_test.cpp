@@ -258,6 +258,24 @@ TEST(KernelsMeasured, ByAllRanksAlike) {
   }
 }
 
+TEST(KernelsMeasured, EachLineByItsOwnKernel) {
+  constexpr const char* kProtocols[] = {"LL",
+                                        "LL128",
+                                        "LL128 in two phases",
+                                        "Simple in two phases",
+                                        "Simple",
+                                        "symmetric in two phases",
+                                        "symmetric, operands by Simple",
+                                        "symmetric",
+                                        "symmetric"};
+  static_assert(std::size(kProtocols) == impl::kAreaLines);
+  for (size_t line = 0; line < impl::kAreaLines; ++line) {
+    impl::ExchangeStep step;
+    impl::measured_by(static_cast<impl::AreaLine>(line), 1, 4, 4'096, &step.what);
+    EXPECT_STREQ(step.protocol(), kProtocols[line]);
+  }
+}
+
 /// Whatever fails on one of them: all go on by steps, and say which rank it was.
 TEST(KernelsMeasured, OrByNone) {
   if (!emulated_places()) GTEST_SKIP() << "real devices cannot be told to fail";

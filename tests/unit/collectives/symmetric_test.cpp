@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <span>
+#include <tuple>
 
 #include "own_queue.hpp"
 #include "planned_jobs.hpp"
@@ -124,7 +125,8 @@ TEST_P(SymmetricKernels, AtOtherOffsetsOnEachRank) {
       for (char& byte : bytes) byte = static_cast<char>(random());
       return bytes;
     };
-    const size_t input = 1'000 + 37 * me, gathered = 100'000 + 1'001 * me, combined = 800'000 + 19 * me;
+    const size_t input = 1'000 + 37 * me, gathered = 100'000 + 1'001 * me, combined = 800'000 + 19 * me,
+                 by_slots = 900'000 + 23 * me;
     std::string whole = room.load();
     whole.replace(input, kBytes, bytes_of(me));
     room.store(whole);
@@ -133,6 +135,11 @@ TEST_P(SymmetricKernels, AtOtherOffsetsOnEachRank) {
               TW_OK)
         << tw_last_error();
     ASSERT_EQ(tw_allreduce_on(queue, rank.group, room.data() + input, room.data() + combined, kBytes, TW_TYPE_UINT8,
+                              TW_REDUCE_XOR, &options),
+              TW_OK)
+        << tw_last_error();
+    options.algorithm = "symmetric_simple";
+    ASSERT_EQ(tw_allreduce_on(queue, rank.group, room.data() + input, room.data() + by_slots, kBytes, TW_TYPE_UINT8,
                               TW_REDUCE_XOR, &options),
               TW_OK)
         << tw_last_error();
@@ -145,6 +152,7 @@ TEST_P(SymmetricKernels, AtOtherOffsetsOnEachRank) {
       for (size_t i = 0; i < kBytes; ++i) sum[i] = static_cast<char>(sum[i] ^ bytes[i]);
     }
     whole.replace(combined, kBytes, sum);
+    whole.replace(by_slots, kBytes, sum);
     EXPECT_TRUE(room.load() == whole) << "rank " << me << " of " << size << " seed " << seed;
     rank.rank.barrier();
     EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
@@ -172,21 +180,23 @@ struct Misplaced {
   size_t input, output, count;
   uint32_t type;
 };
-class SymmetricPlaces : public testing::TestWithParam<Misplaced> {};
+class SymmetricPlaces : public testing::TestWithParam<std::tuple<Misplaced, const char*>> {};
 constexpr size_t kRoom = 64 << 10, kCount = 2'000, kBytes = kCount * sizeof(float);
 constexpr size_t kLimit = kRoom - kBytes;  // where what rank 0 reduces would end with the room
 constexpr size_t kOutput = 32'000;         // of rank 0
+constexpr Misplaced kMisplaced[] = {{"InputEndsBehindTheWindow", kLimit + 4'096, 16'000, 10, TW_TYPE_FLOAT32},
+                                    {"OutputEndsBehindTheWindow", 16'000, kLimit + 4'096, 10, TW_TYPE_FLOAT32},
+                                    {"InputEndsBehindItByOneElement", kLimit + sizeof(float), 16'000, 10, TW_TYPE_FLOAT32},
+                                    {"InputIsMisaligned", 1'001, 16'000, kBytes, TW_TYPE_UINT8},
+                                    {"OutputIsMisaligned", 1'000, 16'002, kBytes, TW_TYPE_UINT8}};
 INSTANTIATE_TEST_SUITE_P(OfRank1, SymmetricPlaces,
-                         testing::Values(Misplaced{"InputEndsBehindTheWindow", kLimit + 4'096, 16'000, 10, TW_TYPE_FLOAT32},
-                                         Misplaced{"OutputEndsBehindTheWindow", 16'000, kLimit + 4'096, 10, TW_TYPE_FLOAT32},
-                                         Misplaced{"InputEndsBehindItByOneElement", kLimit + sizeof(float), 16'000, 10,
-                                                   TW_TYPE_FLOAT32},
-                                         Misplaced{"InputIsMisaligned", 1'001, 16'000, kBytes, TW_TYPE_UINT8},
-                                         Misplaced{"OutputIsMisaligned", 1'000, 16'002, kBytes, TW_TYPE_UINT8}),
-                         [](const auto& one) { return std::string(one.param.name); });
+                         testing::Combine(testing::ValuesIn(kMisplaced), testing::Values("symmetric", "symmetric_simple")),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param).name) + "_" + std::get<1>(one.param);
+                         });
 
 TEST_P(SymmetricPlaces, AreRefusedAndLaterKernelsHearWhy) {
-  const Misplaced& theirs = GetParam();
+  const auto& [theirs, algorithm] = GetParam();
   run_ranks(2, [&](Rank& plain) {
     GroupRank rank(plain);
     const std::string place = place_of(rank, true);
@@ -207,7 +217,7 @@ TEST_P(SymmetricPlaces, AreRefusedAndLaterKernelsHearWhy) {
     const size_t input = placed(theirs.input, 512), output = placed(theirs.output, kOutput);
     OwnPlan first(rank, place, kSecond), second(rank, place, kSecond);
     tw_collective_options by = TW_COLLECTIVE_OPTIONS_INIT;
-    by.algorithm = "symmetric";
+    by.algorithm = algorithm;
     ASSERT_EQ(tw_plan_allreduce(first, rank.group, room.data() + input, room.data() + output, misplaced ? theirs.count : kCount,
                                 misplaced ? theirs.type : uint32_t{TW_TYPE_FLOAT32}, TW_REDUCE_SUM, &by, nullptr),
               TW_OK)
@@ -280,8 +290,8 @@ TEST(SymmetricRules, BuffersMayEndWithTheWindow) {
   });
 }
 
-TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) {
-  run_group(2, [](GroupRank& rank) {
+void name_other_windows(const char* algorithm) {
+  run_group(2, [&](GroupRank& rank) {
     const std::string place = place_of(rank, true);
     OwnQueue queue(rank, place);
     Room one(rank.rank.context, place.c_str(), 4096), other(rank.rank.context, place.c_str(), 4096);
@@ -291,7 +301,7 @@ TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) {
     for (tw_window* window : windows) ASSERT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_window_register_on(windows[0], queue), TW_ERR_INVALID);  // once
     tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
-    options.algorithm = "symmetric";
+    options.algorithm = algorithm;
     Room& mine = rank.rank.number == 0 ? one : other;
     ASSERT_EQ(tw_allreduce_on(queue, rank.group, TW_IN_PLACE, mine.data(), 1'000, TW_TYPE_FLOAT32, TW_REDUCE_SUM, &options),
               TW_OK)
@@ -301,6 +311,8 @@ TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) {
     for (tw_window* window : windows) EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
   });
 }
+TEST(SymmetricRules, OtherWindowsOnOneRankAreNamed) { name_other_windows("symmetric"); }
+TEST(SymmetricRules, OtherWindowsOnOneRankAreNamedWithOperandsBySlots) { name_other_windows("symmetric_simple"); }
 
 /// A rank that is refused alone calls again, as the others do for the first time.
 TEST(SymmetricRules, ARegistrationThatIsRefusedTakesNoNumber) {

@@ -155,6 +155,34 @@ TEST(Parts, AWindowWhoseEndIsRefusedStaysAsItIs) {
       how);
 }
 
+/// An object that goes out of scope cannot stay: it lets go on its rank alone. What would be lost is found by the address sanitizer.
+TEST(Parts, AWindowsObjectThatGoesInsideProgressLetsGoAlone) {
+  WorldOptions how;
+  how.timeout_ns = 2 * kSecond;
+  run_worlds(
+      2,
+      [](Group& world) {
+        Memory memory = world.context().allocate(64);
+        {
+          Window window = world.window(memory);
+          world.barrier();
+          if (world.rank() == 0) {
+            expect_refused(world, [&]() -> std::vector<tw_status> {
+              const Window gone = std::move(window);
+              return {};
+            });
+            EXPECT_EQ(window.get(), nullptr);
+          } else {
+            EXPECT_EQ(window.destroy(), TW_ERR_TIMED_OUT);  // the other rank's end does not come
+          }
+        }
+        const Window next = world.window(memory);
+        EXPECT_NE(next.address(1 - world.rank()), nullptr);
+        world.barrier();
+      },
+      how);
+}
+
 class Shrinks : public testing::TestWithParam<std::vector<uint32_t>> {};
 
 TEST_P(Shrinks, WhoIsLeftGoesOn) {
