@@ -315,7 +315,7 @@ uint64_t DeviceArea::length_of(AreaLine line, size_t length) const {
 /// One kind of run, of one length. None begins before all ranks are ready for it.
 Status DeviceArea::measure(AreaLine line, size_t length, Measuring& on, AreaCosts* out) {
   constexpr double kSlow = 1e6;  // ns: what takes longer than that is not measured at greater length
-  constexpr int kRuns = 20, kLongRuns = 4;
+  constexpr int kShortRuns = 100, kRuns = 20, kLongRuns = 4;  // the shortest take little longer than a graph takes to begin
   const uint64_t bytes = length_of(line, length);
   if (bytes == 0) return TW_OK;
   double* const ns = (*out)[line] + length;
@@ -332,7 +332,7 @@ Status DeviceArea::measure(AreaLine line, size_t length, Measuring& on, AreaCost
   const Status met = exchange(on.call, &ready, sizeof ready, others.data());
   const bool go = !is_error(met) && std::ranges::none_of(others, [](double one) { return one < 0; });
   const bool slow = go && length == 2 && *std::ranges::max_element(others) > kSlow;
-  if (go && !slow) on.take(time_plan(*plan, *on.queue, bytes > kMany ? kLongRuns : kRuns, ns));
+  if (go && !slow) on.take(time_plan(*plan, *on.queue, bytes > kMany ? kLongRuns : length == 0 ? kShortRuns : kRuns, ns));
   if (plan.has_value()) on.end(*plan);
   return go || is_error(met) ? met : impl::fail(TW_ERR_UNSUPPORTED, "another rank could not measure");
 }

@@ -171,20 +171,26 @@ def test_a_close_that_is_refused_leaves_windows_open(tmp_path):
         2,
         """
         memory = thalweg.Memory.allocate(world.context, 64)
-        window = world.window(memory)
         part = world.duplicate()
-        try:
-            world.close()
-            print("closed")
-        except thalweg.BusyError:
-            pass
+        window = part.window(memory)
+        if world.rank == 0:
+            under_way = part.ibarrier()
+            try:
+                part.close()
+                print("closed")
+            except thalweg.BusyError:
+                pass
+        world.barrier()
+        if world.rank == 1:
+            under_way = part.ibarrier()
+        under_way.wait()
         with window.view(world.rank) as view:
             view[3] = world.rank + 1
-        world.barrier()
+        part.barrier()
         with window.view(1 - world.rank) as view:
             print(view[3])
-        part.close()
         window.close()
+        part.close()
         world.barrier()
     """,
     )

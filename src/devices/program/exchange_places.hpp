@@ -53,8 +53,11 @@ class PlacedBlock : public ExchangeBlock<M, Group> {
     bool all = true;
     THALWEG_ROLLED
     for (u32 p = lane(); p < x_.size; p += group_.size()) all = find(p) && all;
+    found_ = all;
     return all;
   }
+  /// After a poll in vain; wait: as the base has it, of what is waited for beside offsets.
+  THALWEG_DEVICE bool timed_out(u32 wait) { return Base::timed_out(found_ ? wait : kOffsets); }
 
  protected:
   /// Threads from the last one on.
@@ -71,6 +74,8 @@ class PlacedBlock : public ExchangeBlock<M, Group> {
 
  private:
   static constexpr i64 kInvalid = -101;  // as tw_status
+  static constexpr u32 kOffsets = ~u32{0};
+  bool found_ = true;
 
   THALWEG_DEVICE Word16* place_unit(u32 of, u32 from) const {
     return reinterpret_cast<Word16*>(Base::area(of) + layout_.place_units(block_, room_, from));

@@ -169,7 +169,7 @@ TEST(Parts, AWindowsObjectThatGoesInsideProgressLetsGoAlone) {
           if (world.rank() == 0) {
             expect_refused(world, [&]() -> std::vector<tw_status> {
               const Window gone = std::move(window);
-              return {};
+              return {TW_ERR_BUSY};
             });
             EXPECT_EQ(window.get(), nullptr);
           } else {
