@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captured collectives of float32 on the queues of N devices, a process each: 100 of a kind in a graph (of more than 1 MiB: 20, than 256 MiB: 5), launched three times. Each is
-// verified first. Beside it: nccl_collectives.py.
+// Captured collectives of float32 on the queues of N devices, a process each: 100 of a kind in a graph (of more than
+// 1 MiB: 20, than 256 MiB: 5), launched three times. Each is verified first. Beside it: nccl_collectives.py.
 //   usage: thalweg-gpu-collectives [RANKS] [DEVICE] [ALGORITHM,...]   (2, cuda; ALGORITHM "chosen": by itself; with "symmetric"
 //   or "symmetric_simple", buffers are registered windows of the group)
 // A line of JSON for each; us: the median of 12 times, of the slowest rank's; bytes: as NCCL's tests name sizes (allgather,

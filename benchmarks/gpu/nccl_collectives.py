@@ -47,7 +47,8 @@ def timed(kind, nbytes, size):
     for _ in range(5):
         once()
     torch.cuda.synchronize()
-    return min(replayed(once, in_graph) for in_graph in ((100, 20) if nbytes <= 1 << 20 else (20,) if nbytes <= 1 << 28 else (5,)))
+    graphs = (100, 20) if nbytes <= 1 << 20 else (20,) if nbytes <= 1 << 28 else (5,)
+    return min(replayed(once, in_graph) for in_graph in graphs)
 
 
 def replayed(once, in_graph):

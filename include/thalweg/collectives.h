@@ -148,10 +148,10 @@ TW_CHECKED tw_status tw_group_explain_on(tw_queue *queue, tw_group *group, const
  *
  * By one kernel on each device, as on a queue (below), where all ranks name the algorithm "kernel" (one of them, chosen; steps where
  * the ranks' plans are not at devices that reach each other), "ll", "ll128", "simple", "two_phases", "symmetric" or
- * "symmetric_simple" (TW_ERR_UNSUPPORTED there). The first such call of a group progresses its worker until all ranks have called it. These run in the order in which they
- * were added, and with the group's collectives on queues in that of the triggers and calls, which is the same on all ranks. In such
- * a plan collectives keep the order in which they were added, and sends, receives and waits for signals come before or after each of
- * those kernels, by after_steps (tw_plan_prepare: TW_ERR_UNSUPPORTED).
+ * "symmetric_simple" (TW_ERR_UNSUPPORTED there). The first such call of a group progresses its worker until all ranks have called
+ * it. These run in the order in which they were added, and with the group's collectives on queues in that of the triggers and calls,
+ * which is the same on all ranks. In such a plan collectives keep the order in which they were added, and sends, receives and waits
+ * for signals come before or after each of those kernels, by after_steps (tw_plan_prepare: TW_ERR_UNSUPPORTED).
  *
  * Options: flags, commutative, algorithm, after_steps, scale; the plan has the time limit, and tells how a run ended.
  * TW_ERR_UNSUPPORTED: TW_REDUCE_USER; and TW_REDUCE_AVERAGE, _SCALED_SUM, and reductions of FLOAT8 and BOOL, but by kernels.
@@ -215,8 +215,9 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
  *
  * Where the queues of the group's first such call are of devices that all reach each other's memory, a collective is one kernel on
  * each device: algorithm "ll" (low latency; of equal blocks), "ll128" (the same in lines of 128 bytes; of 8 ranks at most, whose devices
- * NVLink joins; not of averages, scaled sums, FLOAT8 and BOOL), "simple" or, of broadcasts, "two_phases", chosen by what the group measures then; or, where the buffers lie in windows that tw_window_register_on was called for, "symmetric" and, of
- * allreduces, "symmetric_simple" (operands as "simple" has them, results straight into the windows: the longest ones).
+ * NVLink joins; not of averages, scaled sums, FLOAT8 and BOOL), "simple" or, of broadcasts, "two_phases", chosen by what the group
+ * measures then; or, where the buffers lie in windows that tw_window_register_on was called for, "symmetric" and, of allreduces,
+ * "symmetric_simple" (operands as "simple" has them, results straight into the windows: the longest ones).
  * From then on the group's queues are of these devices, and buffers in memory that the device reaches: its own, a
  * reachable one's, pinned, or the library's (TW_ERR_UNSUPPORTED; any memory by an algorithm of several steps, named on all ranks).
  * They take 32 to 512 threads of up to 128 blocks, which wait for each other on all ranks: leave them room. Those of several groups
@@ -225,9 +226,8 @@ TW_CHECKED tw_status tw_plan_exclusive_scan(tw_plan *plan, tw_group *group, cons
 TW_CHECKED tw_status tw_barrier_on(tw_queue *queue, tw_group *group, const tw_collective_options *options);
 /** Collective: from now on, until the window is destroyed, kernels of its group's collectives on queues use each other's buffers
  *  themselves where these lie in it: of a broadcast, an allgather and an alltoall the receiving buffer, of a reduction the one with
- *  the operands, of an allreduce both (algorithms "symmetric" and "symmetric_simple",
- *  chosen by cost). The window is tw_group_window's. A buffer that lies in a
- *  registered window on one rank lies in the same window on all ranks, at any offset; an alltoall and a reduce-scatter are in place on
+ *  the operands, of an allreduce both (algorithms "symmetric" and "symmetric_simple", chosen by cost). The window is
+ *  tw_group_window's. A buffer that lies in a registered window on one rank lies in the same window on all ranks, at any offset; an alltoall and a reduce-scatter are in place on
  *  all ranks or on none. A rank's buffer may then be read and written from the moment that its queue reaches the call. Before the
  *  window is destroyed, queues and plans that used it are idle. TW_ERR_INVALID: not a group's window, or one that shares memory with
  *  it is registered; TW_ERR_UNSUPPORTED: the group's collectives are not by kernels, or a device does not reach a part. On all
