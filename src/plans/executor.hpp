@@ -73,7 +73,7 @@ void describe_runner(const Device* device, Prepared* facts);
 struct Asks {
   bool waits = false;      // a word, for which a step waits
   bool carriable = false;  // the host may do the step instead
-  uint64_t row = 0;        // of a receive: bytes of its rows, 0: contiguous
+  uint64_t row = 0;        // of a receive: bytes of its rows; all of a contiguous one's
 };
 
 class Executor {

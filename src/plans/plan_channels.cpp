@@ -46,6 +46,20 @@ Status PlanChannels::find(size_t index, const Deadline& deadline) {
   return status;
 }
 
+/// Do messages take less than stores into the channel's buffers here? So it is where rows are short, and where all is short that
+/// comes: of a longer buffer, messages copy all bytes twice.
+bool PlanChannels::packs(const Channel& channel) const {
+  bool rows = false, receives = false, all_short = true;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (resolved_[i].channel != &channel || list_[i].op.verb != Verb::recv) continue;
+    const bool is_short = resolved_[i].local.facts.prefers_packing();
+    rows |= is_short && list_[i].op.layout != nullptr && !list_[i].op.layout->contiguous();
+    receives = true;
+    all_short &= is_short;
+  }
+  return rows || (receives && all_short);
+}
+
 /// A buffer that the executor does not reach makes the whole channel go by the host.
 Status PlanChannels::start() {
   const std::lock_guard lock(proxy_.mutex());
@@ -53,12 +67,9 @@ Status PlanChannels::start() {
     const auto bad = std::find_if(resolved_.begin(), resolved_.end(),
                                   [&](const Resolved& one) { return one.channel == use.channel && one.proxied; });
     const bool reachable = bad == resolved_.end();
-    const bool packs = std::any_of(resolved_.begin(), resolved_.end(), [&](const Resolved& one) {
-      return one.channel == use.channel && one.local.facts.prefers_packing();
-    });
     if (use.channel->state() == Channel::State::proxied) use.found = use.channel->epoch();
-    const Status status =
-        use.channel->start(&user_, reachable ? TW_OK : TW_ERR_UNREACHABLE, reachable ? std::string() : bad->why, !kept_, packs);
+    const Status status = use.channel->start(&user_, reachable ? TW_OK : TW_ERR_UNREACHABLE,
+                                             reachable ? std::string() : bad->why, !kept_, packs(*use.channel));
     if (is_error(status)) return status;
   }
   return TW_OK;

@@ -57,6 +57,7 @@ class PlanChannels {
 
  private:
   Status find(size_t index, const Deadline& deadline);
+  bool packs(const Channel& channel) const;
   Status start();
   Status await_open(const Deadline& deadline);
   Status join(size_t* waits_for, const char** what);

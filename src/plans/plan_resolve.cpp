@@ -31,8 +31,10 @@ void span_of(const PlanStep& step, uint64_t* begin, uint64_t* length) {
   *length = static_cast<uint64_t>(step.op.layout->last - step.op.layout->first);
 }
 
-uint64_t row_of(const Layout* layout) {
-  if (layout == nullptr || layout->contiguous()) return 0;
+/// On average; all bytes where they are contiguous.
+uint64_t row_of(const PlanStep& step) {
+  const Layout* const layout = step.op.layout;
+  if (layout == nullptr || layout->contiguous()) return step.op.length;
   return layout->pieces.empty() ? layout->block : layout->bytes / layout->pieces.size();
 }
 
@@ -111,7 +113,7 @@ Status ResolvedSteps::admit_buffer(const PlanStep& step, Resolved& out) {
   uint64_t begin = 0, length = 0;
   span_of(step, &begin, &length);
   out.proxied = false;
-  const uint64_t row = step.op.verb == Verb::recv ? row_of(step.op.layout) : 0;
+  const uint64_t row = step.op.verb == Verb::recv ? row_of(step) : 0;
   const Asks asks{.carriable = step.op.verb != Verb::copy, .row = row};
   const Status admitted = executor_->admit(begin, length, asks, &out.local);
   if (!is_error(admitted) || out.local.route() != PreparedRoute::carried) return admitted;

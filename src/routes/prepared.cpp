@@ -4,7 +4,7 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr char kWhyPacked[] = "the receiver's rows are shorter than a cache line, and a message packs them";
+constexpr char kWhyPacked[] = "the receiver's rows, or all its bytes, are shorter than a cache line, and a message packs them";
 constexpr char kNoPeerAccess[] = "there is no peer access between the two devices";
 
 /// What the runner does there beside plain loads and stores.

@@ -25,9 +25,10 @@ struct Prepared {
   bool waits = false;      // a word is waited for
   bool carriable = false;  // the host may do it for the runner
   bool along = false;      // it goes with something that is carried: a step's other memory, a channel's other buffer
-  uint64_t row = 0;        // bytes of a receive's rows, on average; 0: it is contiguous
+  uint64_t row = 0;        // bytes of a receive's rows, on average; all of a contiguous one's
   bool mapped = false;     // a receive's channel is, though it would be packed: a kernel or other plans use it so
-  /// Of rows shorter than a cache line the sender's stores would take a line each: an operation that packs them takes less.
+  /// Of rows shorter than a cache line the sender's stores would take a line each, and the flag behind them one more: an operation
+  /// that packs them takes less.
   bool prefers_packing() const { return row != 0 && row < kCacheLine && carriable && !by_device; }
   bool packed() const { return prefers_packing() && !mapped; }
 };
