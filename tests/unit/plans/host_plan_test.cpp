@@ -126,6 +126,49 @@ TEST_P(HostPlans, AreRunByTheCallerAndByAQueueInTurns) {
   }
 }
 
+/// Two receives of each channel: all that comes is shorter than a cache line, or not.
+class ShortMessages : public HostPlans {
+ protected:
+  void exchange(size_t first, size_t second, bool by_messages) {
+    SCOPED_TRACE(std::to_string(first) + " and " + std::to_string(second) + " bytes");
+    const size_t sizes[] = {first, second};
+    constexpr size_t kGuard = 16;
+    unsigned char *from[2], *to[2];
+    tw_plan *sends = plan(a), *receives = plan(b);
+    for (size_t i = 0; i < 2; ++i) {
+      from[i] = memory(a, sizes[i]);
+      to[i] = memory(b, sizes[i] + 2 * kGuard);
+      send(sends, from[i], sizes[i], first * 1000 + second);
+      receive(receives, to[i] + kGuard, sizes[i], first * 1000 + second);
+    }
+    prepare_both(sends, receives);
+    EXPECT_EQ(says(receives, "a message packs them"), by_messages) << explain(receives);
+    EXPECT_EQ(says(receives, "* at its own address"), !by_messages) << explain(receives);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<Bytes> expected;
+      for (size_t i = 0; i < 2; ++i) {
+        const Bytes data = random_bytes(sizes[i]);
+        expected.push_back(random_bytes(sizes[i] + 2 * kGuard));
+        a.store(from[i], data);
+        b.store(to[i], expected[i]);
+        std::copy(data.begin(), data.end(), expected[i].begin() + kGuard);
+      }
+      both([&] { ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error(); },
+           [&] { ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error(); });
+      for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(b.load(to[i], sizes[i] + 2 * kGuard) == expected[i]);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Shm, ShortMessages, testing::Values(kWays[0]), [](const auto& info) { return info.param.name; });
+
+TEST_P(ShortMessages, GoByMessagesIfAllAreShort) {
+  exchange(1, 8, true);
+  exchange(63, 63, true);
+  exchange(64, 64, false);
+  exchange(8, 4097, false);
+  exchange(65, 7, false);
+}
+
 class ShortRows : public HostPlans {
  protected:
   void SetUp() override {

@@ -90,7 +90,7 @@ void rounds(unsigned n, const Run& run) {
 
 TEST_P(PlanTimes, EachStepOfEachRunOnce) {
   constexpr unsigned kRounds = 7;
-  constexpr size_t kSizes[] = {8, 4097, 900'001};
+  constexpr size_t kSizes[] = {67, 4097, 900'001};  // the host takes messages for fewer
   for (const size_t size : kSizes) {
     SCOPED_TRACE(size);
     unsigned char *from = memory(a, size), *to = memory(b, size), *last = memory(b, size);
