@@ -4,8 +4,7 @@
 
 #include "devices/cuda/queue.hpp"
 #include "devices/kernels/arguments.hpp"
-#include "devices/program/exchange_lines.hpp"
-#include "devices/program/exchange_symmetric.hpp"
+#include "devices/program/exchange_kernel.hpp"
 
 namespace thalweg::impl::cuda {
 namespace {
@@ -17,21 +16,42 @@ constexpr unsigned kEarlyThreads = 512, kEarlyBlocks = 16;  // of a kernel that 
 KernelName of_ranks(KernelName first, unsigned ranks) {
   return static_cast<KernelName>(static_cast<unsigned>(first) + (ranks <= 2 ? 0 : ranks <= 4 ? 1 : 2));
 }
-KernelName lines_kernel(const device::Exchange& exchange) {
-  switch (device::form_of(exchange)) {
-    case device::LinesForm::one_phase:
-      return of_ranks(KernelName::exchange_lines_2, exchange.size);
-    case device::LinesForm::two_phases:
-      return of_ranks(KernelName::exchange_lines_two_2, exchange.size);
-    default:
+KernelName name_of(device::ExchangeKernel kernel, unsigned ranks) {
+  using device::ExchangeKernel;
+  switch (kernel) {
+    case ExchangeKernel::counted:
+      return KernelName::exchange_counted;
+    case ExchangeKernel::slots_sums:
+      return KernelName::exchange_slots_sums;
+    case ExchangeKernel::slots:
+      return KernelName::exchange_slots;
+    case ExchangeKernel::symmetric:
+      return KernelName::exchange_symmetric;
+    case ExchangeKernel::symmetric_stores:
+      return KernelName::exchange_symmetric_stores;
+    case ExchangeKernel::symmetric_broadcasts:
+      return KernelName::exchange_symmetric_broadcasts;
+    case ExchangeKernel::symmetric_sums:
+      return KernelName::exchange_symmetric_sums;
+    case ExchangeKernel::lines_one_phase:
+      return of_ranks(KernelName::exchange_lines_2, ranks);
+    case ExchangeKernel::lines_two_phases:
+      return of_ranks(KernelName::exchange_lines_two_2, ranks);
+    case ExchangeKernel::lines_any:
       return KernelName::exchange_lines_any;
+    case ExchangeKernel::words:
+      return of_ranks(KernelName::exchange_words_2, ranks);
+    case ExchangeKernel::ll_any:
+      return KernelName::exchange_ll_any;
+    case ExchangeKernel::ll:
+      return KernelName::exchange_ll;
+    case ExchangeKernel::simple_any:
+      return KernelName::exchange_simple_any;
+    case ExchangeKernel::simple_sums:
+      return KernelName::exchange_simple_sums;
+    default:
+      return KernelName::exchange_simple;
   }
-}
-KernelName symmetric_kernel(const device::Exchange& exchange) {
-  if (exchange.by_slots != 0)
-    return device::SumElements::suffice(exchange) ? KernelName::exchange_slots_sums : KernelName::exchange_slots;
-  const auto form = static_cast<unsigned>(device::form_of_symmetric(exchange));
-  return static_cast<KernelName>(static_cast<unsigned>(KernelName::exchange_symmetric) + form);
 }
 bool starts_small(const ProgramShape& shape) { return shape.blocks * shape.threads <= kEarlyBlocks * kEarlyThreads; }
 
@@ -101,24 +121,15 @@ Status CudaQueue::run(const ProgramRun& program) {
 }
 
 Status CudaQueue::run_exchange(const ProgramRun& program) {
-  const kernels::ExchangeArguments arguments{program_of(program), program.shape.blocks, 0, *program.exchange};
+  const device::Exchange& exchange = *program.exchange;
+  const kernels::ExchangeArguments arguments{program_of(program), program.shape.blocks, 0, exchange};
+  const KernelName name = name_of(device::kernel_of(exchange, program.counts != nullptr), exchange.size);
   if (program.counts != nullptr)
-    return launch_program(KernelName::exchange_counted, program.shape, false,
-                          kernels::CountedArguments{arguments, *program.counts});
+    return launch_program(name, program.shape, false, kernels::CountedArguments{arguments, *program.counts});
   // One that starts early holds its multiprocessors while the kernel before it still waits for other ranks: not those that another
   // rank's kernel needs, which is waited for.
-  const bool early = starts_small(program.shape) && !program.shares_device;
-  if (program.exchange->symmetric != 0)
-    return launch_program(symmetric_kernel(*program.exchange), program.shape, early, arguments);
-  if (program.exchange->one_word != 0)
-    return launch_program(of_ranks(KernelName::exchange_words_2, program.exchange->size), program.shape, early, arguments);
-  if (program.exchange->lines != 0) return launch_program(lines_kernel(*program.exchange), program.shape, early, arguments);
-  const bool low_latency = program.exchange->low_latency != 0, any = program.exchange->any != 0;
-  const KernelName ll = any ? KernelName::exchange_ll_any : KernelName::exchange_ll;
-  const KernelName simple = any                                               ? KernelName::exchange_simple_any
-                            : device::SumElements::suffice(*program.exchange) ? KernelName::exchange_simple_sums
-                                                                              : KernelName::exchange_simple;
-  return launch_program(low_latency ? ll : simple, program.shape, low_latency && early, arguments);
+  const bool waits_little = exchange.low_latency != 0 || exchange.symmetric != 0;
+  return launch_program(name, program.shape, waits_little && starts_small(program.shape) && !program.shares_device, arguments);
 }
 
 template <class Arguments>

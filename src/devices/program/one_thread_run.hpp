@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "devices/program.hpp"
+#include "devices/program/exchange_kernel.hpp"
 #include "devices/program/one_thread.hpp"
 #include "devices/program/one_thread_counted.hpp"
 #include "devices/program/one_thread_exchange.hpp"
@@ -116,33 +117,40 @@ class OneThreadCollective {
   void make(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
     run_ = std::make_unique<RunOf<Of>>(m, program, run, block);
   }
-  void choose(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
-    const device::Exchange& x = *run.exchange;
-    if (run.counts != nullptr) return make<OneThreadCounted<M>>(m, program, run, block);
-    if (x.by_slots != 0 && device::SumElements::suffice(x))
-      return make<OneThreadSymmetric<M, PlacedExchange<M, device::SumElements>>>(m, program, run, block);
-    if (x.by_slots != 0) return make<OneThreadSymmetric<M, PlacedExchange<M, device::CommonElements>>>(m, program, run, block);
-    if (x.symmetric != 0) return make_symmetric(m, program, run, block);
-    if (x.lines != 0) return make<OneThreadLines<M>>(m, program, run, block);
-    if (x.one_word != 0) return make<OneThreadWords<M>>(m, program, run, block);
-    if (x.any != 0) return make<OneThreadExchange<M, device::AnyElements>>(m, program, run, block);
-    if (x.low_latency == 0 && device::SumElements::suffice(x))
-      return make<OneThreadExchange<M, device::SumElements>>(m, program, run, block);
-    make<OneThreadExchange<M, device::CommonElements>>(m, program, run, block);
-  }
   template <device::SymmetricForm kForm>
   using Symmetric = OneThreadSymmetric<M, device::SymmetricRun<M, AloneInBlock, kForm>>;
-  void make_symmetric(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
+  void choose(M m, const device::Program& program, const ProgramRun& run, uint32_t block) {
+    using device::ExchangeKernel;
     using device::SymmetricForm;
-    switch (device::form_of_symmetric(*run.exchange)) {
-      case SymmetricForm::stores:
-        return make<Symmetric<SymmetricForm::stores>>(m, program, run, block);
-      case SymmetricForm::broadcasts:
-        return make<Symmetric<SymmetricForm::broadcasts>>(m, program, run, block);
-      case SymmetricForm::sums:
-        return make<Symmetric<SymmetricForm::sums>>(m, program, run, block);
-      default:
+    switch (device::kernel_of(*run.exchange, run.counts != nullptr)) {
+      case ExchangeKernel::counted:
+        return make<OneThreadCounted<M>>(m, program, run, block);
+      case ExchangeKernel::slots_sums:
+        return make<OneThreadSymmetric<M, PlacedExchange<M, device::SumElements>>>(m, program, run, block);
+      case ExchangeKernel::slots:
+        return make<OneThreadSymmetric<M, PlacedExchange<M, device::CommonElements>>>(m, program, run, block);
+      case ExchangeKernel::symmetric:
         return make<Symmetric<SymmetricForm::any>>(m, program, run, block);
+      case ExchangeKernel::symmetric_stores:
+        return make<Symmetric<SymmetricForm::stores>>(m, program, run, block);
+      case ExchangeKernel::symmetric_broadcasts:
+        return make<Symmetric<SymmetricForm::broadcasts>>(m, program, run, block);
+      case ExchangeKernel::symmetric_sums:
+        return make<Symmetric<SymmetricForm::sums>>(m, program, run, block);
+      case ExchangeKernel::lines_one_phase:
+      case ExchangeKernel::lines_two_phases:
+      case ExchangeKernel::lines_any:
+        return make<OneThreadLines<M>>(m, program, run, block);
+      case ExchangeKernel::words:
+        return make<OneThreadWords<M>>(m, program, run, block);
+      case ExchangeKernel::ll_any:
+      case ExchangeKernel::simple_any:
+        return make<OneThreadExchange<M, device::AnyElements>>(m, program, run, block);
+      case ExchangeKernel::simple_sums:
+        return make<OneThreadExchange<M, device::SumElements>>(m, program, run, block);
+      case ExchangeKernel::ll:
+      case ExchangeKernel::simple:
+        return make<OneThreadExchange<M, device::CommonElements>>(m, program, run, block);
     }
   }
   std::unique_ptr<Run> run_;
