@@ -169,8 +169,8 @@ static bool on_device(const OpRun& run) { return run.sink == SinkKind::done && r
 
 void Completions::deliver(OpRun& run, Status status) {
   const bool told = run.sink != SinkKind::none;
-  // One that waited for a device behind its end: its endpoint may be gone.
-  if (told && !has_own_info(run.op->verb)) run.info = info_of(*run.op, !run.ended);
+  const bool late = std::exchange(run.late_end, false);
+  if (told && !has_own_info(run.op->verb)) run.info = info_of(*run.op, !late);
   // release: a test with acquire sees the received bytes and run.info
   run.status.store(status, std::memory_order_release);
   if (told) {

@@ -599,8 +599,9 @@ bool DeviceQueues::take_back(OpRun& run, Status status) {
     end_loan(run);
     return true;
   }
-  run.ended = true;
+  run.ended = run.late_end = true;
   run.ending = status;
+  run.info.endpoint = nullptr;
   recalled_.push_back(&run);
   return false;
 }

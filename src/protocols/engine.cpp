@@ -183,7 +183,7 @@ Status Engine::settle_calls(OpRun& run, Status status) {
 [[gnu::noinline]] void Engine::complete_any(OpRun& run, Status status) {
   unlink(run);
   if (run.work != 0) [[unlikely]] {  // a device still touches its buffer
-    run.ended = true;
+    run.ended = run.late_end = true;
     run.ending = status;
     run.info.endpoint = nullptr;
     return;

@@ -209,6 +209,7 @@ struct alignas(64) OpRun {
   Loan* loan = nullptr;                // its buffer is lent to devices of the other side; freed when it completes
   uint16_t work = 0;                   // pieces of device work under way: the run completes after them
   bool ended = false;                  // ... with `ending`; nothing else happens to it
+  bool late_end = false;               // it waited for a device behind its end, until it is told: op->peer may be gone
   uint32_t wire_generation = 0;        // of the life that wire_op belongs to
   uint64_t wire_op = 0;                // its name on the wire: RunPool::wire_op()
   Status ending = TW_OK;

@@ -123,8 +123,29 @@ class DeviceUsersOf : public ::testing::Test {
     for (const tw_request request : before) EXPECT_EQ(end(request), TW_OK);
   }
 
+  /// In `told`.
+  void tell(tw_request request) {
+    Completion completion;
+    completion.kind = SinkKind::record;
+    completion.sink_target.record = &told;
+    told.status = TW_IN_PROGRESS;
+    told.info.endpoint = world.a.endpoint;
+    ASSERT_EQ(world.left->completions().tell_of(request, completion), TW_OK) << last_error();
+  }
+  /// left's endpoint has ended, and a device is still to end what is told.
+  void expect_late_end(tw_request request) {
+    world.left->progress();
+    EXPECT_EQ(told.status, TW_IN_PROGRESS);
+    run_device();
+    world.left->progress();
+    EXPECT_EQ(told.status, TW_ERR_CLOSED);
+    EXPECT_EQ(told.info.endpoint, nullptr);
+    EXPECT_EQ(end(request), TW_ERR_CLOSED);
+  }
+
   World world;
   Registry& registry;
+  tw_completion told{};
   std::vector<tw_memory*> memories;
   std::vector<RemoteRegion*> regions;
   std::vector<tw_request> before;
@@ -180,6 +201,15 @@ TEST_F(DeviceUsersOf, ReleasedMemoryAreTurnedAwayWhereTheyHaveNotBegun) {
   EXPECT_EQ(end(last), TW_OK) << "what goes to the device together does not fail together";
   EXPECT_TRUE(holds(stays, 6));
   end_those_before();
+}
+
+/// Closed here while a device is at its buffer: it ends behind its endpoint, which it does not name any more.
+TEST_F(DeviceUsersOf, WhatEndsBehindItsEndpointNamesNone) {
+  const tw_request request = move(Verb::put, allocate(3), import(allocate(0)));
+  world.left->progress();
+  tell(request);
+  world.left->remove(world.a);
+  expect_late_end(request);
 }
 
 // ------------------------------------------------------------------------------------------------ messages whose peer is lost
@@ -254,6 +284,16 @@ TEST_F(DeviceUsersOfMessages, ASendEndsBehindTheReceiversDevice) {
   EXPECT_EQ(Engine::test(sent), TW_ERR_PEER_LOST);
   EXPECT_EQ(end(sent), TW_ERR_PEER_LOST);
   EXPECT_EQ(end(received), TW_ERR_PEER_LOST);
+}
+
+/// Its buffer is lent to the receiver's device.
+TEST_F(DeviceUsersOfMessages, ASendThatEndsBehindItsEndpointNamesNone) {
+  begin(false);
+  tell(sent);
+  world.left->remove(world.a);
+  expect_late_end(sent);
+  world.right->remove(world.b);
+  EXPECT_TRUE(is_error(end(received)));
 }
 
 TEST_F(DeviceUsersOfMessages, AWorkerThatIsDestroyedWaitsForTheSendersDevice) {
