@@ -49,6 +49,10 @@ tw_status tw_signal_export(tw_signal* signal, void* key, size_t* key_length) {
     *key_length = kKeySize;
     return TW_OK;
   }
+  if (*key_length < kKeySize) {  // before there is a key, which would live as long as the signal
+    *key_length = kKeySize;
+    return fail(TW_ERR_TRUNCATED, "a key takes %zu bytes; ask with key NULL", size_t{kKeySize});
+  }
   KeyBody body{};
   status = signal->pool->export_signal(signal, &body);
   if (is_error(status)) return status;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../../fixtures/rooms.hpp"
+#include "memory/signal.hpp"
 
 namespace {
 
@@ -68,6 +69,7 @@ TEST_F(Api, SizesOfKeysAndAddressesAreAsked) {
   ask(kKeyRoom, [&](void* key, size_t* size) { return tw_memory_export(memory.get(), key, size); });
   ask(kKeyRoom, [&](void* key, size_t* size) { return tw_memory_export_range(memory.get(), 1, 5, 0, key, size); });
   ask(kKeyRoom, [&](void* key, size_t* size) { return tw_signal_export(signal.get(), key, size); });
+  EXPECT_EQ(signal.get()->rkeys.size(), 1u) << "what is refused makes no key";
   ask(kAddressRoom, [&](void* address, size_t* size) { return tw_worker_address(worker.get(), address, size); });
 }
 
