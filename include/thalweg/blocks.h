@@ -67,8 +67,9 @@ typedef struct tw_blocks_options {
 
 /** Moves n blocks: local[local_index[i]] to or from remote[remote_index[i]]. NULL for an index means 0, 1, ... n - 1. The
  *  indices are read during the call only. Every index is checked before anything moves (TW_ERR_OUT_OF_BOUNDS); blocks of
- *  another length at the other side are TW_ERR_INVALID. A destination that is named twice in one call gets the bytes of one of
- *  its sources, undefined which. Completion as tw_put and tw_get; the order of the blocks is undefined. The
+ *  another length at the other side are TW_ERR_INVALID; 2^32 pairs or more, or more than 2^62 bytes in all, are TW_ERR_LIMIT. A
+ *  destination that is named twice in one call gets the bytes of one of its sources, undefined which. Completion as tw_put and
+ *  tw_get; the order of the blocks is undefined. The
  *  notification arrives when all blocks are at the target (put) or were read (get), and not at all after a failure; it counts
  *  as an eager message of the endpoint, so an owner that takes none makes later operations with one wait. Either side may be
  *  memory of a device: where no device of this process reaches both, the blocks go through pinned memory, by progress of the

@@ -200,6 +200,15 @@ Status check_sides(const tw_endpoint& endpoint, const Arguments& a) {
               static_cast<unsigned long long>(a.local->space->length), static_cast<unsigned long long>(remote.space.length));
 }
 
+Status take_length(const Arguments& a, OpDesc* op) {
+  constexpr uint64_t kMost = uint64_t{1} << 62;
+  if (a.n > BlockSpace::kBlocks) return fail(TW_ERR_LIMIT, "2^32 pairs of blocks or more; move them in several operations");
+  const uint64_t each = a.local->space->length;
+  if (!__builtin_mul_overflow(a.n, each, &op->length) && op->length <= kMost) return TW_OK;
+  return fail(TW_ERR_LIMIT, "%zu blocks of %llu bytes are more than 2^62 bytes; move them in several operations", a.n,
+              static_cast<unsigned long long>(each));
+}
+
 Status move_blocks(Verb verb, tw_endpoint* endpoint, const Arguments& a, const tw_blocks_options* given, tw_request* request) {
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
@@ -212,8 +221,7 @@ Status move_blocks(Verb verb, tw_endpoint* endpoint, const Arguments& a, const t
   op.verb = verb;
   op.flags = options->flags & ~kOpInternal;
   op.peer = &*endpoint->peer;
-  op.length = a.n * a.local->space->length;
-  if (a.n > BlockSpace::kBlocks) return fail(TW_ERR_LIMIT, "2^32 pairs of blocks or more; move them in several operations");
+  if (Status s = take_length(a, &op); is_error(s)) return s;
   if (Status s = take_signal(*endpoint, *options, &op); is_error(s)) return s;
   op.blocks = new (std::nothrow) BlockTransfer;
   if (op.blocks == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for an operation on blocks");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface of blocks: bad input is refused before anything moves, with a text; keys grow with their memories.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <thalweg/thalweg.hpp>
 
 #include <cstdlib>
@@ -141,6 +142,32 @@ TEST_F(BlocksApi, SidesAndOptionsMustAgree) {
   EXPECT_EQ(put({0}, {5}, &o), TW_ERR_INVALID);
   o.notify = 3;
   EXPECT_EQ(put({0}, {5}, &o), TW_ERR_INVALID);
+}
+
+/// Address space alone, which nothing touches. Refused before any index is looked at.
+TEST_F(BlocksApi, MoreBytesThanAnyMemoryHasAreRefused) {
+  constexpr size_t kHuge = size_t{1} << 38;
+  void* const space = mmap(nullptr, kHuge, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(space, MAP_FAILED);
+  tw_memory* huge = nullptr;
+  ASSERT_EQ(tw_memory_register(context.get(), space, kHuge, nullptr, &huge), TW_OK) << tw_last_error();
+  const tw_block_range range = {huge, nullptr, 0, 0, 1};
+  tw_blocks* one = nullptr;
+  ASSERT_EQ(tw_blocks_create(context.get(), &range, 1, kHuge, &one), TW_OK) << tw_last_error();
+  char text[256];
+  size_t length = sizeof text;
+  ASSERT_EQ(tw_blocks_export(one, 0, text, &length), TW_OK) << tw_last_error();
+  tw_remote_blocks* there = nullptr;
+  ASSERT_EQ(tw_blocks_import(endpoint, text, length, &there), TW_OK) << tw_last_error();
+  for (const size_t n : {size_t{1} << 25, size_t{1} << 26}) {  // 2^63, and 2^64, which is 0
+    EXPECT_EQ(tw_put_blocks(endpoint, one, nullptr, there, nullptr, n, nullptr, nullptr), TW_ERR_LIMIT);
+    EXPECT_NE(std::string(tw_last_error()).find("several operations"), std::string::npos) << tw_last_error();
+    EXPECT_EQ(tw_get_blocks(endpoint, one, nullptr, there, nullptr, n, nullptr, nullptr), TW_ERR_LIMIT);
+  }
+  tw_remote_blocks_release(there);
+  tw_blocks_destroy(one);
+  EXPECT_EQ(tw_memory_release(huge), TW_OK);
+  EXPECT_EQ(munmap(space, kHuge), 0);
 }
 
 TEST_F(BlocksApi, AKeyMayAllowLess) {
