@@ -54,7 +54,12 @@ Status map_remote(tw_remote_memory* remote, uint64_t limit_ns, const std::functi
   Status mapped = TW_IN_PROGRESS;
   const auto try_it = [&] {
     const Engine::Guard guard(*worker.engine);
-    return region->peer == nullptr ? fail(TW_ERR_CLOSED, "the endpoint was closed") : map_region(*region);
+    const Status answer = region->peer == nullptr ? fail(TW_ERR_CLOSED, "the endpoint was closed") : map_region(*region);
+    if (answer == TW_OK) {  // under the lock: a loss that another thread sees does not unmap it any more
+      region->held = true;
+      *address = region->mapped;
+    }
+    return answer;
   };
   if (!waits) {
     mapped = try_it();
@@ -75,9 +80,6 @@ Status map_remote(tw_remote_memory* remote, uint64_t limit_ns, const std::functi
   if (mapped == TW_IN_PROGRESS)
     return fail(TW_ERR_TIMED_OUT, "the peer has not answered within %.1f s whether its memory can be mapped: is it stopped?",
                 double(limit_ns) * 1e-9);
-  if (mapped != TW_OK) return mapped;
-  region->held = true;
-  *address = region->mapped;
   return mapped;
 }
 

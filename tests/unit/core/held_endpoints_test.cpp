@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -132,6 +133,36 @@ TEST_F(Held, RemoteMemoryMayBeReleasedBehindItsWorker) {
   EXPECT_EQ(tw_remote_memory_map(remote, &address), TW_ERR_CLOSED);
   tw_remote_memory_release(remote);
   tw_remote_signal_release(word);
+}
+
+/// Another thread sees the loss while this one maps: what is mapped stays, and what is not is an error.
+TEST(Maps, StayThoughAnotherThreadSeesTheLoss) {
+  constexpr size_t kMemories = 16, kLength = 4096;
+  const thalweg::Context here(options_of("self,shm")), there(options_of("self,shm"));
+  thalweg::WorkerOptions progresses;
+  progresses.progress = TW_PROGRESS_THREAD;
+  const thalweg::Worker worker(here, progresses);
+  std::vector<thalweg::Memory> memories;
+  for (size_t i = 0; i < kMemories; ++i) memories.push_back(there.allocate(kLength));
+  for (unsigned round = 0; round < 20; ++round) {
+    std::optional<thalweg::Worker> owner(std::in_place, there, progresses);
+    const thalweg::Endpoint endpoint = worker.connect(owner->address());
+    endpoint.wait(std::chrono::seconds(20));
+    std::vector<tw_remote_memory*> remotes(kMemories);
+    for (size_t i = 0; i < kMemories; ++i) {
+      const std::string key = memories[i].key();
+      ASSERT_EQ(tw_memory_import(endpoint.get(), key.data(), key.size(), &remotes[i]), TW_OK) << tw_last_error();
+    }
+    std::thread ends([&] { owner.reset(); });
+    for (tw_remote_memory* const remote : remotes) {
+      void* address = nullptr;
+      const tw_status status = tw_remote_memory_map(remote, &address);
+      EXPECT_EQ(status == TW_OK, address != nullptr) << status;
+      if (status == TW_OK) EXPECT_EQ(static_cast<const volatile unsigned char*>(address)[kLength - 1], 0);
+    }
+    ends.join();
+    for (tw_remote_memory* const remote : remotes) tw_remote_memory_release(remote);
+  }
 }
 
 TEST_F(Held, AWaitForAnOperationThatFailedSaysWhy) {
