@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/platform/process.hpp"
 #include "core/hello.hpp"
 #include "core/worker.hpp"
@@ -64,6 +65,7 @@ tw_endpoint* tw_worker::make_endpoint(const tw_endpoint_options& options) {
   }
   endpoint->forced = options.transport != nullptr ? options.transport : "";
   endpoint->timeout_ns = options.timeout_ns != 0 ? options.timeout_ns : kConnectNs;
+  endpoint->connect_since = monotonic_ns();
   endpoint->tls = options.tls != 0 || context.settings.tls;
   engine->add(*endpoint->peer);
   return endpoint;
@@ -81,7 +83,7 @@ ConnectPlan tw_worker::plan_for(tw_endpoint& endpoint) {
   plan.transport = endpoint.forced;
   plan.tls = endpoint.tls;
   plan.timeout_ns = endpoint.timeout_ns;
-  plan.waited_ns = endpoint.waited_ns;
+  plan.waited_ns = monotonic_ns() - endpoint.connect_since;
   endpoint.key = plan.key;
   pending[plan.key] = &endpoint;
   return plan;
@@ -191,7 +193,10 @@ Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& op
     }
   }
   *out = endpoint;
-  if (!start) return TW_OK;
+  if (!start) {
+    await_peer(*endpoint);
+    return TW_OK;
+  }
   if (self) {
     connect_self(*endpoint);
   } else {
@@ -307,7 +312,7 @@ void tw_worker::end_endpoint(tw_endpoint& endpoint) {
   endpoint.addressed = endpoint.graceful = endpoint.flushing = false;
   endpoint.address = {};
   endpoint.peer.reset();
-  endpoint.waited_ns = 0;
+  std::erase(awaiting_, &endpoint);
   spare_.push_back(&endpoint);
   start_successor(endpoint);
 }
@@ -318,6 +323,7 @@ unsigned tw_worker::do_chores() {
     Guard guard(*engine);
     chores_.store(false, std::memory_order_relaxed);
     if (signalled_.exchange(false, std::memory_order_relaxed)) ++events;
+    events += time_out_awaiting();
     for (size_t i = 0; i < closing_.size();) {
       tw_endpoint* endpoint = closing_[i];
       time_out_successors(*endpoint);
@@ -330,7 +336,7 @@ unsigned tw_worker::do_chores() {
       ++events;
     }
     closings_.store(uint32_t(closing_.size()), std::memory_order_relaxed);
-    if (!closing_.empty()) chores_.store(true, std::memory_order_relaxed);
+    if (!closing_.empty() || !awaiting_.empty()) chores_.store(true, std::memory_order_relaxed);
   }
   const bool nested = std::exchange(Completions::calling_back(), true);
   while (const std::function<void()> callback = next_callback()) {

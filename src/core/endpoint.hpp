@@ -42,6 +42,7 @@ struct tw_endpoint {
   std::vector<std::byte> data;
   std::string forced;
   uint64_t timeout_ns = 0;
+  uint64_t connect_since = 0;  // when it was made: timeout_ns runs from then, whatever it waits for
   bool tls = false;
   bool addressed = false;  // `address` is known
 
@@ -58,8 +59,6 @@ struct tw_endpoint {
   // of those that close and those that wait behind them (successors.cpp)
   tw_endpoint* successor = nullptr;    // connects to the same worker when this one has ended
   tw_endpoint* predecessor = nullptr;  // whose successor this one is
-  uint64_t behind_since = 0;           // when it came behind its predecessor
-  uint64_t waited_ns = 0;              // of timeout_ns, behind predecessors
 };
 
 namespace thalweg::impl {
@@ -70,6 +69,8 @@ inline constexpr char kPlainLink[] =
 void put_behind(tw_endpoint& before, tw_endpoint& endpoint);
 /// `endpoint` has ended or is lost: it waits behind none any more. What waits behind it keeps its place.
 void unchain(tw_endpoint& endpoint);
+/// Of the time that it may take to connect; 0: it is over. (successors.cpp)
+uint64_t left_ns(const tw_endpoint& endpoint);
 /// Does nothing but receives still run for this peer?
 bool drained(const Peer& peer);
 /// Is there nothing that a graceful close has to wait for?

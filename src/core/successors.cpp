@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endpoints that connect behind one that closes.
+// Endpoints that wait to connect: behind one that closes, or for the peer's own attempt.
 //
 // A worker has one connection with another worker. While its endpoint closes gracefully, tw_connect gives another one, the successor,
 // which connects once the first has ended; it may close before that, too, and have a successor of its own. The first of such a chain is
 // in the directory or, when its link is lost, nowhere but in closing_; the others are in their predecessors alone. One that fails
 // or ends leaves the chain at once (tw_worker::on_lost).
+//
+// One whose peer is connecting already makes no attempt of its own (directory.hpp), so that no Connector looks at its time: the
+// worker does.
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +19,6 @@ using namespace thalweg::impl;
 void thalweg::impl::put_behind(tw_endpoint& before, tw_endpoint& endpoint) {
   before.successor = &endpoint;
   endpoint.predecessor = &before;
-  endpoint.behind_since = monotonic_ns();
 }
 
 void thalweg::impl::unchain(tw_endpoint& endpoint) {
@@ -33,16 +35,18 @@ tw_endpoint* take_successor(tw_endpoint& before) {
   tw_endpoint* const successor = std::exchange(before.successor, nullptr);
   if (successor == nullptr) return nullptr;
   successor->predecessor = nullptr;
-  successor->waited_ns = monotonic_ns() - successor->behind_since;
   return successor;
 }
 
-/// Of the time that it may take to connect; 0: it is over.
-uint64_t left_ns(const tw_endpoint& successor) {
-  return successor.timeout_ns - std::min(successor.timeout_ns, monotonic_ns() - successor.behind_since);
+std::string not_connected(const tw_endpoint& endpoint) {
+  return "not connected within " + std::to_string(endpoint.timeout_ns / kMillisecond) + " ms: ";
 }
 
 }  // namespace
+
+uint64_t thalweg::impl::left_ns(const tw_endpoint& endpoint) {
+  return endpoint.timeout_ns - std::min(endpoint.timeout_ns, monotonic_ns() - endpoint.connect_since);
+}
 
 /// The endpoint that tw_connect to `remote` gives, or puts a new one behind: the last of the chain. known: the directory's.
 tw_endpoint* tw_worker::last_to(WorkerId remote, tw_endpoint* known) const {
@@ -73,7 +77,7 @@ void tw_worker::start_successor(tw_endpoint& endpoint) {
     start = fresh;  // otherwise the peer's own attempt is on its way
     if (successor->remote == id) at->second.state = Directory::State::established;
   }
-  if (!start) return;
+  if (!start) return await_peer(*successor);
   if (successor->remote == id) {
     connect_self(*successor);
   } else {
@@ -85,21 +89,49 @@ void tw_worker::start_successor(tw_endpoint& endpoint) {
 void tw_worker::time_out_successors(tw_endpoint& endpoint) {
   while (tw_endpoint* const successor = endpoint.successor) {
     if (left_ns(*successor) != 0) return;
-    engine->fail(
-        *successor->peer, TW_ERR_TIMED_OUT,
-        "not connected within " + std::to_string(successor->timeout_ns / kMillisecond) +
-            " ms: the endpoint to this worker that was closed before still has something to deliver; let the peer receive "
-            "it, or connect again later");
+    engine->fail(*successor->peer, TW_ERR_TIMED_OUT,
+                 not_connected(*successor) +
+                     "the endpoint to this worker that was closed before still has something to deliver; let the peer receive "
+                     "it, or connect again later");
   }
 }
 
+/// The peer's attempt is to connect `endpoint`, or that attempt's end, behind which it connects itself (try_again).
+void tw_worker::await_peer(tw_endpoint& endpoint) {
+  awaiting_.push_back(&endpoint);
+  chores_.store(true, std::memory_order_relaxed);
+  inbox.ring();  // who sleeps looks at its time, too
+}
+
+/// What the peer's attempt has not connected in its time fails. What that attempt has come to is read from the inbox before.
+unsigned tw_worker::time_out_awaiting() {
+  std::erase_if(awaiting_, [](const tw_endpoint* one) { return one->peer->state != TW_IN_PROGRESS || one->key != 0; });
+  unsigned events = 0;
+  for (size_t i = 0; i < awaiting_.size();) {
+    tw_endpoint* const endpoint = awaiting_[i];
+    if (left_ns(*endpoint) != 0) {
+      ++i;
+      continue;
+    }
+    awaiting_.erase(awaiting_.begin() + std::ptrdiff_t(i));
+    engine->fail(*endpoint->peer, TW_ERR_TIMED_OUT,
+                 not_connected(*endpoint) +
+                     "the peer began to connect itself and has not finished; see whether its process is stopped, and connect "
+                     "again");
+    ++events;
+  }
+  return events;
+}
+
 /// The alarm of an owner that sleeps by the descriptor: only its own progress looks at the time of those that wait.
-uint64_t tw_worker::longest_wait_behind() {
-  if (closings_.load(std::memory_order_relaxed) == 0) return kForever;
+uint64_t tw_worker::longest_wait_to_connect() {
   const Guard guard(*engine);
   uint64_t ns = kForever;
   for (const tw_endpoint* const endpoint : closing_) {
     if (endpoint->successor != nullptr) ns = std::min(ns, left_ns(*endpoint->successor));
+  }
+  for (const tw_endpoint* const endpoint : awaiting_) {
+    if (endpoint->peer->state == TW_IN_PROGRESS && endpoint->key == 0) ns = std::min(ns, left_ns(*endpoint));
   }
   return std::max<uint64_t>(ns, 1);  // an alarm of 0 is none
 }

@@ -155,7 +155,7 @@ uint64_t tw_worker::longest_sleep() const {
 Status tw_worker::arm_descriptor() {
   if (const Status s = arm(); s != TW_OK) return s;
   if (inbox.woken()) return TW_ERR_BUSY;
-  set_alarm(std::min(longest_sleep(), longest_wait_behind()));
+  set_alarm(std::min(longest_sleep(), longest_wait_to_connect()));
   return TW_OK;
 }
 
@@ -186,11 +186,11 @@ Status tw_worker::nap(uint64_t timeout_ns, int also) {
 }
 
 /// A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than this. A header
-/// that does not come while another waits for its room ends with its peer's time.
+/// that does not come while another waits for its room ends with its peer's time, and one that waits to connect with its own.
 uint64_t tw_worker::longest_nap() {
   if (closings_.load(std::memory_order_relaxed) != 0) return kMillisecond;
   const Guard guard(*engine);
-  return engine->headers != 0 ? 100 * kMillisecond : kForever;
+  return std::min(engine->headers != 0 ? 100 * kMillisecond : kForever, longest_wait_to_connect());
 }
 
 Status tw_worker::wait(uint64_t timeout_ns) {

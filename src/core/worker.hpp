@@ -112,12 +112,14 @@ struct tw_worker {
   void try_again(thalweg::impl::WorkerId peer);
   void call(tw_endpoint& endpoint);
   void connect_self(tw_endpoint& endpoint);
-  // Endpoints that connect behind one that closes (successors.cpp).
+  // Endpoints that connect behind one that closes, or by the peer's own attempt (successors.cpp).
   tw_endpoint* last_to(thalweg::impl::WorkerId remote, tw_endpoint* known) const;
   tw_endpoint* take_waiting(thalweg::impl::WorkerId remote);
   void start_successor(tw_endpoint& endpoint);
   void time_out_successors(tw_endpoint& endpoint);
-  uint64_t longest_wait_behind();  // until the first of them times out; kForever: none waits
+  void await_peer(tw_endpoint& endpoint);
+  unsigned time_out_awaiting();
+  uint64_t longest_wait_to_connect();  // until the first of them times out; kForever: none waits
   Status share(tw_endpoint& endpoint, const tw_endpoint_options& options, tw_endpoint** out);
   thalweg::impl::ConnectPlan plan_for(tw_endpoint& endpoint);
   unsigned do_chores();
@@ -140,6 +142,7 @@ struct tw_worker {
   std::deque<tw_endpoint*> spare_;  // released, oldest first
   std::deque<tw_endpoint*> dead_;   // lost, and without a holder
   std::vector<tw_endpoint*> closing_;
+  std::vector<tw_endpoint*> awaiting_;  // the peer's own attempt; some may be connected already, or connect themselves
   std::deque<std::pair<tw_endpoint*, Status>> lost_;                                       // on_lost still to be called
   std::deque<std::pair<tw_listener*, std::unique_ptr<tw_connection_request>>> requested_;  // on_request still to be called
   struct Telling {

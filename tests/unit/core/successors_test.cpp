@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graceful closes that take their time, and the endpoints that tw_connect gives meanwhile.
+// Endpoints that wait to connect: behind graceful closes that take their time, and for the peer's own attempt.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <thalweg/thalweg.hpp>
@@ -8,7 +8,11 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/clock.hpp"
+#include "core/worker.hpp"
 
 namespace {
 
@@ -253,6 +257,69 @@ TEST_P(Successors, ASuccessorsTimeEndsASleepByTheDescriptor) {
   EXPECT_EQ(tw_endpoint_close(next, TW_CLOSE_GRACEFUL, nullptr), TW_OK);
   receive();
   expect_delivered();
+}
+
+/// b has begun to connect to a, and goes on only as the test says.
+class PeersAttempts : public testing::Test {
+ protected:
+  static constexpr uint64_t kToken = 7, kTimeout = 50'000'000;
+  void SetUp() override {
+    ASSERT_EQ(directory().arrived(b.get()->id, kToken, 0), thalweg::impl::Directory::Decision::answer);
+    endpoint = connect(kTimeout);
+    EXPECT_EQ(tw_endpoint_state(endpoint), TW_IN_PROGRESS);
+  }
+  thalweg::impl::Directory& directory() { return a.get()->directory; }
+  tw_endpoint* connect(uint64_t timeout_ns) {
+    thalweg::EndpointOptions options;
+    options.timeout_ns = timeout_ns;
+    const std::string address = b.address();
+    tw_endpoint* made = nullptr;
+    EXPECT_EQ(tw_connect(a.get(), address.data(), address.size(), &options, &made), TW_OK) << tw_last_error();
+    return made;
+  }
+  /// By its own time, not by the end of the test's patience.
+  void expect_timed_out() {
+    EXPECT_EQ(tw_endpoint_state(endpoint), TW_ERR_TIMED_OUT);
+    EXPECT_NE(std::string(tw_last_error()).find("not connected within 50 ms"), std::string::npos) << tw_last_error();
+    EXPECT_EQ(tw_endpoint_close(endpoint, TW_CLOSE_FORCE, nullptr), TW_OK);
+  }
+  thalweg::Context context_a{options_of("self,tcp")}, context_b{options_of("self,tcp")};
+  thalweg::Worker a{context_a}, b{context_b};
+  tw_endpoint* endpoint = nullptr;
+};
+
+TEST_F(PeersAttempts, AreWaitedForWithinTheTimeOut) {
+  (void)tw_endpoint_wait(endpoint, 20'000'000'000);
+  expect_timed_out();
+  EXPECT_FALSE(directory().broke(b.get()->id, kToken)) << "none waits for it any more";
+  tw_endpoint* const next = connect(0);
+  EXPECT_EQ(tw_endpoint_wait(next, 20'000'000'000), TW_OK) << tw_last_error();
+}
+
+TEST_F(PeersAttempts, EndASleepByTheDescriptorInTime) {
+  int fd = -1;
+  ASSERT_EQ(tw_worker_fd(a.get(), &fd), TW_OK);
+  const thalweg::impl::Deadline limit(20'000'000'000);
+  while (tw_endpoint_state(endpoint) == TW_IN_PROGRESS && !limit.passed()) {
+    if (a.progress() != 0 || tw_worker_arm(a.get()) != TW_OK) continue;
+    pollfd readable{fd, POLLIN, 0};
+    ASSERT_EQ(poll(&readable, 1, 10'000), 1) << "asleep for ever";
+  }
+  expect_timed_out();
+}
+
+/// The endpoint then connects itself, in what is left of its time: nothing.
+TEST_F(PeersAttempts, ThatBreakOffGiveNoNewTime) {
+  const thalweg::impl::Deadline over(kTimeout);
+  while (!over.passed()) {
+  }
+  ASSERT_TRUE(directory().broke(b.get()->id, kToken));
+  thalweg::impl::ConnectionEvent retry;
+  retry.kind = thalweg::impl::ConnectionEvent::Kind::retry;
+  retry.peer = b.get()->id;
+  a.get()->inbox.post(std::move(retry));
+  (void)tw_endpoint_wait(endpoint, 20'000'000'000);
+  expect_timed_out();
 }
 
 using RequestsOfCloses = Successors;
