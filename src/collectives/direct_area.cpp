@@ -22,7 +22,9 @@ namespace {
 constexpr unsigned kSpins = 4000;      // polls, some microseconds, before the worker is progressed
 constexpr unsigned kEager = 2000;      // polls without a pause: in a guest of a hypervisor one may take a microsecond
 constexpr unsigned kCrowdedSpins = 8;  // polls before the core goes to another rank
-constexpr unsigned kYields = 200;      // of those before the wait may sleep
+constexpr unsigned kLongSpins =
+    16'000;  // where the next wait would sleep: longer than others' sleeps, which end so, one after the other
+constexpr unsigned kYields = 200;  // of those before the wait may sleep
 constexpr unsigned kYieldsToProgress = 16;
 constexpr uint64_t kLookNs = 5 * kMillisecond;  // between two looks for losses
 constexpr uint64_t kNapNs = 50'000;             // a peer's store wakes no thread
@@ -94,8 +96,9 @@ Status DirectArea::await_new(uint32_t rank, uint64_t step, bool later) {
     return found == step || (later && found > step);
   };
   // To another rank, which yields it back; a thread that computes would keep the core for a time slice at every step.
-  const bool yields = crowded_ || (Crowd::of_process().there() && !Crowd::of_process().costs_slice());
-  for (unsigned i = 0; i < (yields ? kCrowdedSpins : kSpins); ++i) {
+  const bool busy = Crowd::of_process().there(), yields = crowded_ || (busy && !Crowd::of_process().costs_slice());
+  const unsigned spins = yields ? kCrowdedSpins : busy ? kLongSpins : kSpins;
+  for (unsigned i = 0; i < spins; ++i) {
     if (there()) return arrived(rank, step, later);
     if (i >= kEager) cpu_pause();
   }

@@ -185,6 +185,13 @@ Status tw_worker::nap(uint64_t timeout_ns, int also) {
   return ready > 0 ? TW_OK : TW_ERR_TIMED_OUT;
 }
 
+/// A sleep that nothing ends.
+void tw_worker::doze(uint64_t ns) {
+  const trace::Span span(trace::What::sleep);
+  const timespec limit{time_t(ns / kSecond), long(ns % kSecond)};
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &limit, nullptr);
+}
+
 /// A closing endpoint waits for room and answers: those make a port's descriptor readable, but never for longer than this. A header
 /// that does not come while another waits for its room ends with its peer's time, and one that waits to connect with its own.
 uint64_t tw_worker::longest_nap() {

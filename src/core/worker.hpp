@@ -53,7 +53,8 @@ struct tw_worker {
   Status arm_descriptor();  // for a caller that sleeps by the descriptor
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
-  /// for may be a store of device code, which wakes no thread; so sleeps are no longer than this.
+  /// for may be a store of device code or a peer, which wakes no thread; so sleeps are no longer than this, and nothing ends
+  /// them: to arm the doorbells would interrupt every core that runs a process of the library, for so short a sleep.
   /// TW_ERR_TIMED_OUT; TW_ERR_BUSY, with a text: a handler of active messages waits for what only comes behind it.
   template <class Done>
   Status wait_until(Done done, uint64_t timeout_ns, uint64_t nap_ns = 0);
@@ -135,6 +136,7 @@ struct tw_worker {
   void run_thread();
   void kick();  // ends the progress thread's sleep
   Status nap(uint64_t timeout_ns, int also = -1);
+  static void doze(uint64_t ns);
   uint64_t longest_sleep() const;  // of the ports that are armed, ns
   void set_alarm(uint64_t ns);
 
@@ -202,6 +204,10 @@ thalweg::impl::Status tw_worker::wait_until(Done done, uint64_t timeout_ns, uint
     }
     if (now >= deadline) return done() ? TW_OK : Status(TW_ERR_TIMED_OUT);
     if (next == Waiting::Next::look) continue;
+    if (stored) {
+      doze(std::min(longest_nap, deadline - now));
+      continue;
+    }
     if (arm() != TW_OK || done()) continue;  // tw_worker_wake is for the next wait(): it stays
     nap(std::min(longest_nap, deadline - now));
   }
