@@ -194,7 +194,7 @@ Status tw_worker::connect(const WorkerAddress& to, const tw_endpoint_options& op
   }
   *out = endpoint;
   if (!start) {
-    await_peer(*endpoint);
+    if (endpoint->predecessor == nullptr) await_peer(*endpoint);  // else time_out_successors
     return TW_OK;
   }
   if (self) {
