@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that are prepared once and triggered by the host, a queue or a captured graph: channels, puts with a signal and a
 // waiter, gets. Each row runs its plan several times with fresh data.
-#include <algorithm>
 #include <thalweg/device/channel.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -98,7 +98,8 @@ class BoundEnd {
 void kernel_channel(Side& side, const Row& r) {
   namespace device = thalweg::device;
   constexpr size_t kLine = 64;  // of fewer bytes the host's plans take messages where ends are mapped
-  Payloads data(side, r, Shape::contiguous, r.size), asked(side, r, Shape::contiguous, std::max<size_t>(r.size, kLine));
+  const size_t asked_size = r.size == 0 ? 0 : std::max<size_t>(r.size, kLine);
+  Payloads data(side, r, Shape::contiguous, r.size), asked(side, r, Shape::contiguous, asked_size);
   const bool mapped = is_mapped(side, r, asked[0], tag_of(r, kMany));
   BoundEnd end(side, tag_of(r, kMany + 1), data, many(r));
   if (!mapped && end.status == TW_ERR_UNSUPPORTED) return;
