@@ -416,6 +416,27 @@ def test_a_job_of_ranks_that_does_not_begin_leaves_no_folder(tmp_path):
     assert not list(tmp_path.glob("thalweg-perf-*"))
 
 
+BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
+
+
+@pytest.mark.parametrize(
+    "found", [BATCH_SCRIPT, {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}]
+)
+@pytest.mark.parametrize(("asked", "ranks"), [([], 2), (["-n", "3"], 3)])
+def test_a_launcher_of_one_process_does_not_make_ranks_one(found, asked, ranks):
+    done = perf("allreduce", *asked, "--size", "8", "--seconds", "0.01", environment=found)
+    assert done.returncode == 0, done.stderr
+    assert [row["figures"]["ranks"] for row in rows_of(done)] == [ranks]
+
+
+def test_another_number_of_ranks_than_the_launchers_is_refused():
+    place = {"THALWEG_RANK": "0", "THALWEG_SIZE": "1"}
+    done = perf("allreduce", "-n", "8", "--size", "8", environment=place)
+    assert done.returncode == 3 and not done.stdout
+    assert "-n 8" in done.stderr and "the size 1" in done.stderr and "leave -n out" in done.stderr
+    assert perf("allreduce", "-n", "1", "--size", "8", "--seconds", "0.01", environment=place).returncode == 0
+
+
 def test_a_job_of_ranks_leaves_no_folder(begin, tmp_path):
     """Not even one whose rank is killed."""
     process = begin("allreduce", "--size", SMALL, "--seconds", "0.2", TMPDIR=str(tmp_path))

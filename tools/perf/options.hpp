@@ -45,7 +45,7 @@ struct Options {
   bool check = false;              // of tune: save no measurement, but check the choices
   unsigned rounds = 3;             // ... how often all ways take turns
   std::vector<std::string> paths;  // ... those; empty: all that there are
-  unsigned ranks = 2;              // of a collective's test
+  unsigned ranks = 0;              // of a collective's test; not given: a launcher's, or 2
   bool nonblocking = false;        // ... with a request, and what a computation hides of it
   std::string algorithm;           // ... by name; empty: the predicted one
   std::string tmpfs, disk;         // folders of the test of tiers; empty: its own

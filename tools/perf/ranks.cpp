@@ -19,6 +19,7 @@ namespace perf {
 namespace {
 
 constexpr char kFolder[] = "thalweg-perf-XXXXXX";
+constexpr unsigned kRanks = 2;  // without -n
 
 /// By a thalweg-perf: its processes are pinned, where a launcher binds its own.
 bool started_by_perf() {
@@ -27,11 +28,15 @@ bool started_by_perf() {
   return store != nullptr && std::strncmp(store, "file:", 5) == 0 && std::strstr(store, ("/" + name).c_str()) != nullptr;
 }
 
+bool is_one_of_several(const char* rank, const char* size) {
+  const char* const count = std::getenv(size);
+  return std::getenv(rank) != nullptr && count != nullptr && std::atoi(count) > 1;
+}
+
+/// Slurm gives a rank to every batch script, too, and there it started one process.
 bool launched() {
-  for (const char* name : {"THALWEG_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
+  return std::getenv("THALWEG_RANK") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
+         is_one_of_several("SLURM_PROCID", "SLURM_STEP_NUM_TASKS") || is_one_of_several("RANK", "WORLD_SIZE");
 }
 
 /// Of the store, while ranks may read it; "": it is gone, or a launcher's.
@@ -82,7 +87,8 @@ void Ranks::start_others(unsigned count, char** argv) {
 }
 
 Ranks::Ranks(const Options& o, char** argv) {
-  if (!launched() && o.ranks > 1) start_others(o.ranks, argv);
+  const unsigned wanted = o.ranks != 0 ? o.ranks : kRanks;
+  if (!launched() && wanted > 1) start_others(wanted, argv);
   const std::string transports = o.transport == "auto" ? "" : "self," + o.transport;
   tw_context_options c = TW_CONTEXT_OPTIONS_INIT;
   c.tls = o.tls;
@@ -96,6 +102,9 @@ Ranks::Ranks(const Options& o, char** argv) {
   context = tw_group_context(group);
   rank = tw_group_rank(group);
   size = tw_group_size(group);
+  if (o.ranks != 0 && o.ranks != size)
+    end_with("-n " + std::to_string(o.ranks) + ", but the launcher's group has the size " + std::to_string(size) +
+             ": leave -n out, or have it start as many");
   // Behind tw_init: the first context of a machine measures costs on two cores. A progress thread, or a queue's, would share the
   // core.
   const bool alone = !o.progress_thread && (o.trigger == Trigger::call || o.trigger == Trigger::host);
