@@ -30,7 +30,7 @@ typedef struct tw_group_options {
 typedef struct tw_init_options {
   size_t size;
   /* Instead of a launcher's environment: a store (tw_store_open), and this process's place. TW_STORE_ENVIRONMENT: THALWEG_RANK and
-     THALWEG_SIZE, else 0 of 1. */
+     THALWEG_SIZE, else 0 of 1; one of the two without the other is refused. */
   const char *store;
   uint32_t rank, count;
   const struct tw_context_options *context; /* NULL: all defaults. Its job_key NULL: the launcher's (docs/security.md) */

@@ -7,11 +7,24 @@
 #include "security/tls.hpp"
 
 namespace thalweg::impl {
+namespace {
+
+bool is_known(uint32_t given, const char* name) { return given != TW_STORE_ENVIRONMENT || variable(name) != nullptr; }
+
+/// To guess the other half would make a world of the wrong ranks.
+Status refuse_half(const char* there, const char* missing) {
+  return fail(TW_ERR_INVALID,
+              "%s is set (or given in the options), but %s is not: a world takes both, or none where this is rank 0 of 1",
+              there, missing);
+}
+
+}  // namespace
 
 Status find_own(const LaunchOptions& options, std::unique_ptr<Launcher>* out) {
-  const bool placed = options.rank != TW_STORE_ENVIRONMENT || options.count != TW_STORE_ENVIRONMENT ||
-                      variable("THALWEG_RANK") != nullptr || variable("THALWEG_SIZE") != nullptr;
-  if (options.store == nullptr && !placed) return TW_OK;
+  const bool ranked = is_known(options.rank, "THALWEG_RANK"), counted = is_known(options.count, "THALWEG_SIZE");
+  if (ranked != counted)
+    return ranked ? refuse_half("THALWEG_RANK", "THALWEG_SIZE") : refuse_half("THALWEG_SIZE", "THALWEG_RANK");
+  if (options.store == nullptr && !ranked) return TW_OK;
   StoreOptions store;
   if (const Status s = read_place(options.rank, "THALWEG_RANK", 0, &store.rank); is_error(s)) return s;
   if (const Status s = read_place(options.count, "THALWEG_SIZE", 1, &store.count); is_error(s)) return s;

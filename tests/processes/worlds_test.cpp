@@ -164,11 +164,24 @@ TEST(Worlds, WhatIsMissingIsNamed) {
   };
   EXPECT_NE(error_of({"THALWEG_RANK=1", "THALWEG_SIZE=2"}).find("THALWEG_STORE"), std::string::npos);
   EXPECT_NE(error_of({"THALWEG_RANK=x", "THALWEG_SIZE=2"}).find("THALWEG_RANK"), std::string::npos);
+  EXPECT_NE(error_of({"THALWEG_RANK=0"}).find("THALWEG_SIZE is not"), std::string::npos);
+  EXPECT_NE(error_of({"THALWEG_SIZE=2"}).find("THALWEG_RANK is not"), std::string::npos);
   EXPECT_NE(error_of({"TORCHELASTIC_RUN_ID=a", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost"}).find("MASTER_PORT"),
             std::string::npos);
   EXPECT_NE(error_of({"SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=4"}).find("--mpi=pmix"), std::string::npos);
   EXPECT_NE(error_of({"PMIX_NAMESPACE=a", "PMIX_RANK=0", "THALWEG_PMIX=/nowhere/libpmix.so.2"}).find("THALWEG_PMIX"),
             std::string::npos);
+}
+
+TEST(Worlds, HalfAPlaceInTheOptionsIsRefused) {
+  for (const bool ranked : {true, false}) {
+    tw_init_options options = TW_INIT_OPTIONS_INIT;
+    (ranked ? options.rank : options.count) = ranked ? 0 : 1;
+    tw_group* group = nullptr;
+    EXPECT_EQ(tw_init(&options, &group), TW_ERR_INVALID);
+    const std::string text = tw_last_error();
+    EXPECT_NE(text.find(ranked ? "THALWEG_SIZE is not" : "THALWEG_RANK is not"), std::string::npos) << text;
+  }
 }
 
 TEST(Worlds, APartOutlivesTheWorldsOwnGroup) {
