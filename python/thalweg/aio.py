@@ -303,14 +303,16 @@ class Worker:
         if handler is None:
             self.core.am_register(id, None)
             return
-        chosen = handler
+        chosen, me = handler, weakref.ref(self)  # the core has the handler: with the worker in it, neither would ever go
 
         def call(message: _core.AmMessage) -> None:
-            result = chosen(AmMessage(self, message))
+            if (worker := me()) is None:
+                return
+            result = chosen(AmMessage(worker, message))
             if inspect.isawaitable(result):
                 task = asyncio.ensure_future(result)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                worker._tasks.add(task)
+                task.add_done_callback(worker._tasks.discard)
 
         self.core.am_register(id, call)
         self._attach()

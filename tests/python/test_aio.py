@@ -335,6 +335,19 @@ async def test_buffers_are_the_users_when_the_worker_is_closed(context, no_colle
     buffer.extend(b"more")  # BufferError while the library has it
 
 
+@MODES
+def test_a_worker_with_a_handler_goes_behind_its_loop(polling):
+    async def use():
+        worker = aio.Worker(tw.Context(), polling=polling)
+        worker.am_register(5, print)
+        await asyncio.sleep(0)
+        return weakref.ref(worker), weakref.ref(worker.core)
+
+    known = asyncio.run(use())
+    gc.collect()
+    assert [one() for one in known] == [None, None]
+
+
 async def spin(worker, there):
     """A receive whose message has come, so that it ends without a turn of the loop."""
     there.send(b"x", 1)
