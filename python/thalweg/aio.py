@@ -17,6 +17,7 @@ also where its task is cancelled, and is the next receiver's.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import inspect
 import os
@@ -186,8 +187,8 @@ class Worker:
                 future.set_result(value)
         self._conditions = left
 
-    async def _until(self, condition: Callable[[], Any]) -> Any:
-        """The first value of condition() that is not None."""
+    async def _until(self, condition: Callable[[], Any], keep: Callable[[Any], None] | None = None) -> Any:
+        """The first value of condition() that is not None. keep: takes one that comes as the task is cancelled."""
         loop = self._attach()
         value = condition()
         if value is not None:
@@ -196,7 +197,13 @@ class Worker:
         self._conditions.append((condition, future))
         self._admit(future)
         self._kick()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if keep is not None and future.done() and not future.cancelled() and future.exception() is None:
+                keep(future.result())
+                self._kick()  # for another task that waits
+            raise
 
     async def _value(self, request: _core.Request, *, cancels: bool = True) -> Any:
         """The outcome of a request that had not ended at once. cancels: its task's cancelling cancels it, too."""
@@ -342,6 +349,7 @@ class Listener:
     def __init__(self, worker: Worker, core: _core.Listener) -> None:
         self.worker = worker
         self.core = core
+        self._kept: collections.deque[_core.ConnectionRequest] = collections.deque()  # of tasks that were cancelled
 
     @property
     def port(self) -> int:
@@ -350,7 +358,10 @@ class Listener:
 
     async def next(self) -> _core.ConnectionRequest:
         """The next client, to be answered by self.take(request) or request.reject(data)."""
-        return await self.worker._until(self.core.next)
+        return await self.worker._until(self._next, self._kept.append)
+
+    def _next(self) -> _core.ConnectionRequest | None:
+        return self._kept.popleft() if self._kept and not self.core.closed else self.core.next()
 
     def take(self, request: _core.ConnectionRequest, data: bytes | None = None) -> Endpoint:
         """Accepts a client; data: private bytes for it."""
@@ -383,6 +394,7 @@ class Listener:
 
     def close(self) -> None:
         """Stops listening; connections made stay. What waits for clients raises ClosedError, and `async for` ends."""
+        self._kept.clear()
         self.core.close()
         self.worker._kick()
 

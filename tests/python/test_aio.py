@@ -542,6 +542,32 @@ async def test_closing_a_listener_ends_what_waits_for_clients(context, polling):
 
 @MODES
 @run
+async def test_a_client_that_comes_as_its_task_is_cancelled_is_the_next_ones(context, polling):
+    async with aio.Worker(context, polling=polling) as worker, aio.Worker(context) as other:
+        listener = worker.listen()
+        accepting = asyncio.ensure_future(listener.accept())
+        take = listener.core.next
+
+        def taken():
+            if (request := take()) is not None:
+                asyncio.get_running_loop().call_soon(accepting.cancel)  # before the task has its turn
+            return request
+
+        await asyncio.sleep(0)
+        ((_, future),) = worker._conditions
+        worker._conditions = [(taken, future)]
+        connecting = asyncio.ensure_future(other.connect(f"127.0.0.1:{listener.port}"))
+        with pytest.raises(asyncio.CancelledError):
+            await accepting
+        endpoint = await asyncio.wait_for(listener.accept(), 10)
+        await endpoint.send(b"welcome", 1)
+        got = bytearray(7)
+        await (await connecting).recv(got, 1)
+        assert got == b"welcome"
+
+
+@MODES
+@run
 async def test_a_client_that_goes_before_it_is_connected_does_not_end_the_others(context, polling):
     async with aio.Worker(context, polling=polling) as worker, aio.Worker(context) as other:
         listener = worker.listen()
