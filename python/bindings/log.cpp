@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library's log in Python's logging. The library may log on any thread, with its own locks held and with or without the
 // GIL; so its handler only queues the line, and the interpreter's main thread hands it to logging a moment later.
+#include <atomic>
 #include <deque>
 #include <mutex>
 
@@ -14,8 +15,24 @@ struct Line {
   std::string text;
 };
 
-std::mutex mutex;
-std::deque<Line> lines;
+struct Queue {
+  const int generation = fork_generation();
+  std::mutex mutex;
+  std::deque<Line> lines;
+};
+
+std::atomic<Queue*> current{nullptr};
+
+/// Of this process: another thread of the parent may have held the lock as a child was forked. The parent's is left alone.
+Queue& queue() {
+  Queue* known = current.load(std::memory_order_acquire);
+  if (known != nullptr && known->generation == fork_generation()) return *known;
+  auto* fresh = new Queue;
+  if (current.compare_exchange_strong(known, fresh, std::memory_order_acq_rel)) return *fresh;
+  delete fresh;  // another thread was first
+  return *known;
+}
+
 constexpr size_t most_lines = 1000;  // an interpreter that never runs again must not collect for ever
 
 int python_level(int level) {
@@ -33,12 +50,13 @@ int python_level(int level) {
 
 int deliver(void*) {
   while (true) {
+    Queue& mine = queue();  // what logs may fork
     Line line;
     {
-      std::lock_guard lock(mutex);
-      if (lines.empty()) return 0;
-      line = std::move(lines.front());
-      lines.pop_front();
+      std::lock_guard lock(mine.mutex);
+      if (mine.lines.empty()) return 0;
+      line = std::move(mine.lines.front());
+      mine.lines.pop_front();
     }
     try {
       nb::object logger = nb::module_::import_("logging").attr("getLogger")("thalweg");
@@ -51,9 +69,10 @@ int deliver(void*) {
 
 void queue_line(void*, int level, const char* text) {
   {
-    std::lock_guard lock(mutex);
-    if (lines.size() >= most_lines) return;
-    lines.push_back({level, text});
+    Queue& mine = queue();
+    std::lock_guard lock(mine.mutex);
+    if (mine.lines.size() >= most_lines) return;
+    mine.lines.push_back({level, text});
   }
   Py_AddPendingCall(&deliver, nullptr);
 }

@@ -6,6 +6,8 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -231,6 +233,39 @@ def test_the_log_comes_by_logging(worker, other, caplog):
         while not caplog.records and time.monotonic() < end:
             time.sleep(0.01)  # the interpreter delivers it between two of its instructions
     assert any(record.name == "thalweg" and "77" in record.getMessage() for record in caplog.records)
+
+
+FORKS_WITH_A_LINE = """
+import logging, os, threading
+import thalweg as tw
+
+lines = []
+handler = logging.Handler()
+handler.emit = lines.append
+logging.getLogger("thalweg").addHandler(handler)
+
+def fork():
+    with tw.Worker(tw.Context()) as worker:
+        worker.connect(worker.address).am_send(78, b"", b"for nobody")
+        for _ in range(100):
+            worker.progress()
+        if (pid := os.fork()) == 0:
+            tw._core._flush_log()
+            os._exit(len(lines))
+        print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+tw._core._flush_log()
+print("parent", len(lines))
+"""
+
+
+def test_a_line_of_the_log_that_waits_as_a_process_forks_is_the_parents_alone():
+    """The main thread, which would deliver it, waits for the one that forks. The child's queue is its own, as its lock is."""
+    done = subprocess.run([sys.executable, "-c", FORKS_WITH_A_LINE], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["child 0", "parent 1"], done.stderr
 
 
 def close_when_told(endpoint, pipe):
