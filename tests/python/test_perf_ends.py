@@ -9,9 +9,11 @@ import pathlib
 import platform
 import resource
 import secrets
+import select
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -239,6 +241,24 @@ def test_wrong_data_is_no_success(wrong_byte, test, wrong):
     lines = [line.split(",") for line in done.stdout.splitlines()]
     assert done.returncode == 1 and [line[2:] for line in lines].count(["", "not verified"]) == wrong
     assert all(float(line[2]) > 0 for line in lines if line[3] != "not verified")
+
+
+READS = """
+import sys
+from thalweg._cli.perf import rows
+
+program = "import os, time; print('{\\"pid\\": %d}' % os.getpid(), flush=True); time.sleep(600)"
+for row in rows([], command=[sys.executable, "-c", program]):
+    print(row["pid"], flush=True)
+"""
+
+
+def test_a_measurement_dies_with_what_reads_it():
+    with subprocess.Popen([sys.executable, "-c", READS], stdout=subprocess.PIPE, text=True) as reader:
+        measurement = os.pidfd_open(int(reader.stdout.readline()))
+        reader.kill()
+    assert select.select([measurement], [], [], 10)[0], "the measurement outlived its reader"
+    os.close(measurement)
 
 
 @pytest.fixture(scope="module")

@@ -409,13 +409,14 @@ def test_this_machine_is_measured_within_the_stated_time(tmp_path, library):
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ended_early_it_leaves_a_report(tmp_path, library, number):
     process = subprocess.Popen(
         [*COMMAND, "--seconds", "100", "-o", str(tmp_path / "page.html")],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     assert process.stderr
     for line in process.stderr:
@@ -428,3 +429,27 @@ def test_ended_early_it_leaves_a_report(tmp_path, library, number):
     content = document.load(tmp_path / "page.json")
     assert not content["complete"] and "left out" in {step["state"] for step in content["steps"]}
     assert "Findings" in (tmp_path / "page.html").read_text() and "ended before all was measured" in errors
+
+
+def test_under_nohup_it_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with report_command._ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_its_terminals_end_ends_it_once():
+    """The kernel sends it, and then the shell."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), report_command._ended_by_signals():
+            try:
+                os.kill(os.getpid(), signal.SIGHUP)
+            finally:
+                os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 
 import typer
 
-from . import native
+from . import launcher, native
 
 HELP = """Measures two processes that talk through Thalweg: latency, bandwidth and rate of every operation.
 
@@ -68,9 +69,16 @@ def rows(arguments: list[str], limit: float | None = None, command: list[str] | 
     `limit`: seconds after which it is ended, and TimeoutError raised. `command`: another program that prints such rows.
     """
     line = [*(command or [native.program("thalweg-perf")]), *arguments, *([] if command else ["--json"])]
+    parent, libc = os.getpid(), ctypes.CDLL(None)
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            line, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(), start_new_session=True
+            line,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment(),
+            start_new_session=True,
+            preexec_fn=lambda: launcher.die_with(libc, parent, signal.SIGKILL),  # however this process ends
         )
         late = threading.Event()
         timer = threading.Timer(limit or 0, _end, (process, late))

@@ -170,16 +170,23 @@ def _measure(output: pathlib.Path | None, json: pathlib.Path | None, seconds: fl
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A batch system's SIGTERM ends it as Ctrl-C does."""
+    """A batch system's SIGTERM ends it as Ctrl-C does, and so does a terminal's end, but under nohup."""
 
-    def end(*_: object) -> None:
+    def end(number: int, _: object) -> None:
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)  # the shell sends it again
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        del before[signal.SIGHUP]
+    for number in before:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(content: Document, machine: plan.Machine, end: float, quick: bool, console: Console) -> None:
