@@ -12,9 +12,10 @@ constexpr size_t looked_at = 8;  // dropped requests, by a call that adds one or
 void orphan(Operation&& operation) noexcept {
   Worker* worker = operation.worker;
   if (!worker->alive()) return;  // ended with its worker
+  nb::object owner;              // perhaps the last that holds the worker, which then ends behind all this
   try {
     nb::object self = nb::cast(Request(std::move(operation)), nb::rv_policy::move);
-    nb::inst_ptr<Request>(self)->operation.worker_object.reset();  // the worker owns it now: no cycle
+    owner = std::move(nb::inst_ptr<Request>(self)->operation.worker_object);  // the worker owns it now: no cycle
     if (!worker->entered_elsewhere()) worker->reap_orphans(looked_at);
     worker->orphans.push_back(std::move(self));
   } catch (...) {

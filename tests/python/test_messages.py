@@ -142,6 +142,15 @@ def test_a_dropped_request_keeps_its_buffer(worker, me):
         worker.progress()
 
 
+def test_a_dropped_request_that_alone_held_its_worker_ends_it(context):
+    worker, buffer = tw.Worker(context), np.zeros(8, np.uint8)
+    known, request = weakref.ref(buffer), worker.irecv(buffer, 1)
+    del worker, buffer
+    assert known() is not None
+    del request
+    assert known() is None
+
+
 def test_a_second_thread_on_a_single_thread_worker_is_refused(worker, me):
     waiting = threading.Event()
     errors = []
