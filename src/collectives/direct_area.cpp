@@ -19,12 +19,11 @@
 namespace thalweg::impl {
 namespace {
 
-constexpr unsigned kSpins = 4000;      // polls, some microseconds, before the worker is progressed
-constexpr unsigned kEager = 2000;      // polls without a pause: in a guest of a hypervisor one may take a microsecond
-constexpr unsigned kCrowdedSpins = 8;  // polls before the core goes to another rank
-constexpr unsigned kLongSpins =
-    16'000;  // where the next wait would sleep: longer than others' sleeps, which end so, one after the other
-constexpr unsigned kYields = 200;  // of those before the wait may sleep
+constexpr unsigned kSpins = 4000;        // polls, some microseconds, before the worker is progressed
+constexpr unsigned kEager = 2000;        // polls without a pause: in a guest of a hypervisor one may take a microsecond
+constexpr unsigned kCrowdedSpins = 8;    // polls before the core goes to another rank
+constexpr unsigned kLongSpins = 16'000;  // polls where the wait would sleep behind them: longer than another rank sleeps
+constexpr unsigned kYields = 200;        // of those before the wait may sleep
 constexpr unsigned kYieldsToProgress = 16;
 constexpr uint64_t kLookNs = 5 * kMillisecond;  // between two looks for losses
 constexpr uint64_t kNapNs = 50'000;             // a peer's store wakes no thread
