@@ -52,6 +52,11 @@ TW_CHECKED tw_status tw_queue_synchronize(tw_queue *queue);
 /** The first failure of operations that ran on the queue since the last check, with a text: operation, peer, generation, what
  *  was missing. Does not block. */
 TW_CHECKED tw_status tw_queue_check(tw_queue *queue);
+/** *in_use: 1 while tw_send_on and its like, or collectives on this queue, use a buffer that begins in [address, address + length): a
+ *  run of theirs has not ended, or a graph has one. 0: that memory may be freed or used otherwise; the plan that the queue keeps for it
+ *  does nothing until the next call. It knows nothing of the caller's own plans (tw_plan_test). Does not block: 1 while another thread
+ *  prepares an operation of this queue. Any thread. */
+TW_CHECKED tw_status tw_queue_uses(tw_queue *queue, const void *address, size_t length, int *in_use);
 /** tw_queue_check of the queues that wrap this stream. */
 TW_CHECKED tw_status tw_stream_check(const void *stream);
 
@@ -184,8 +189,9 @@ TW_CHECKED tw_status tw_plan_explain(tw_plan *plan, char *buffer, size_t *size);
  * cost about one launch. Memory that was allocated where other memory was released is another buffer. A queue keeps 1,024 plans, 192
  * receives of a channel among them: a new one takes the place of the one that was not used for the longest time and has no run under
  * way (TW_ERR_LIMIT: none has ended within 30 s, or graphs run them all). A peer that is more than 64 of a channel's messages ahead
- * of a rank that uses another buffer for each of them is waited for in vain (TW_ERR_TIMED_OUT). Options are those of the plan's
- * step, without after_steps and increment. */
+ * of a rank that uses another buffer for each of them is waited for in vain (TW_ERR_TIMED_OUT). Buffers are used until the queue has
+ * passed the operation (tw_queue_uses, tw_queue_synchronize), and as long as a graph has it. Options are those of the plan's step,
+ * without after_steps and increment. */
 TW_CHECKED tw_status tw_send_on(tw_queue *queue, tw_endpoint *endpoint, const void *buffer, size_t length, uint64_t channel,
                                 const tw_op_options *options);
 TW_CHECKED tw_status tw_recv_on(tw_queue *queue, tw_endpoint *endpoint, void *buffer, size_t length, uint64_t channel,

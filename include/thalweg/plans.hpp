@@ -56,6 +56,12 @@ class [[nodiscard]] Queue {
   [[nodiscard]] tw_status synchronize() const noexcept { return tw_queue_synchronize(get()); }
   /// Throws the first failure of what ran here since the last check. Does not block.
   void check() const { detail::check(tw_queue_check(get())); }
+  /// Whether operations of this queue that have not ended, or graphs, use a buffer that begins in this memory. Does not block.
+  bool uses(ConstBytes memory) const {
+    int in_use = 0;
+    detail::check(tw_queue_uses(get(), memory.data(), memory.size(), &in_use));
+    return in_use != 0;
+  }
   /// What is enqueued from now on is captured instead of run.
   void begin_capture() const { detail::check(tw_queue_begin_capture(get())); }
   Graph end_capture() const {

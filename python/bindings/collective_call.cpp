@@ -258,6 +258,7 @@ tw_queue* CollectiveCall::keep_in_queue() {
 
 PyObject* CollectiveCall::enqueued(tw_status status) const {
   check(status);
+  queue_->let_go_of_buffers();
   Py_RETURN_NONE;
 }
 

@@ -28,12 +28,17 @@ struct Queue {
   tw_queue* handle = nullptr;
   int users = 0;  ///< threads that wait for it
   bool capturing = false;
-  std::multimap<std::pair<void*, size_t>, std::unique_ptr<BufferView>> buffers;  ///< of single operations, which stay prepared
-  std::vector<nb::object> kept;                                                  ///< what else they use
-  std::vector<nb::object> captured;                                              ///< plans enqueued while capturing,
-  Buffers captured_buffers;                                                      ///< and what was theirs then
-  std::vector<nb::object> captured_calls;                                        ///< callables enqueued while capturing
-  std::list<Entrusted> entrusted;                                                ///< of tasks that have not run yet
+  struct KeptView {
+    std::unique_ptr<BufferView> view;
+    bool recent = true;  ///< used since the last let_go_of_buffers()
+  };
+  std::multimap<std::pair<void*, size_t>, KeptView> buffers;  ///< of single operations that may use them
+  size_t fresh = 0, fresh_bytes = 0;                          ///< of buffers since let_go_of_buffers()
+  std::vector<nb::object> kept;                               ///< what else they use
+  std::vector<nb::object> captured;                           ///< plans enqueued while capturing,
+  Buffers captured_buffers;                                   ///< and what was theirs then
+  std::vector<nb::object> captured_calls;                     ///< callables enqueued while capturing
+  std::list<Entrusted> entrusted;                             ///< of tasks that have not run yet
   Queue() = default;
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -42,6 +47,9 @@ struct Queue {
   tw_queue* get() const;
   /// The view that stands for this memory and shape from now on: the first one of them.
   const BufferView& keep(std::unique_ptr<BufferView> view);
+  /// After an operation. Where many buffers were new, those that have not been named again for a while, and that neither a run nor a
+  /// graph uses, are the program's again.
+  void let_go_of_buffers();
   Entrusted& entrust(nb::object object);
   void keep(nb::object object) {
     for (const nb::object& one : kept) {

@@ -78,6 +78,15 @@ void queue_synchronize(Queue& self) {
   check(without_gil({}, [=] { return tw_queue_synchronize(handle); }));
 }
 
+bool queue_uses(Queue& self, nb::handle buffer) {
+  tw_queue* const handle = self.get();
+  BufferView view;
+  view.acquire(buffer.ptr(), BufferView::Use::source);
+  int in_use = 0;
+  check(tw_queue_uses(handle, view.data(), view.length(), &in_use));
+  return in_use != 0;
+}
+
 void begin_capture(Queue& self) {
   check(tw_queue_begin_capture(self.get()));
   self.capturing = true;
@@ -127,8 +136,13 @@ void graph_launch(Graph& self, nb::handle_t<Queue> object) {
 /// another thread's is prepared, which asks for the GIL meanwhile. So without it.
 template <class Post>
 void run_on(Queue& queue, const std::vector<Worker*>& workers, Post post) {
-  const Using user(queue.users);
-  check(without_gil(workers, post));
+  tw_status status;
+  {
+    const Using user(queue.users);
+    status = without_gil(workers, post);
+  }
+  check(status);
+  queue.let_go_of_buffers();
 }
 
 /// The buffer of an operation, as the queue knows it: the same memory and shape has one layout, by which the library finds what it
@@ -259,9 +273,42 @@ const BufferView& Queue::keep(std::unique_ptr<BufferView> view) {
   const std::pair key{view->data(), view->length()};
   const auto [first, last] = buffers.equal_range(key);
   for (auto at = first; at != last; ++at) {
-    if (at->second->strided() == view->strided()) return *at->second;
+    if (at->second.view->strided() != view->strided()) continue;
+    at->second.recent = true;
+    return *at->second.view;
   }
-  return *buffers.emplace(key, std::move(view))->second;
+  ++fresh;
+  fresh_bytes += view->length();
+  return *buffers.emplace(key, KeptView{std::move(view)})->second.view;
+}
+
+/// Two rounds: what was named since the last one is not asked for, as most buffers are named again and again. Other threads' calls may
+/// have named a buffer and not enqueued its operation: then later. While the library is asked, without the GIL, they may name more.
+void Queue::let_go_of_buffers() {
+  constexpr size_t kFresh = 16, kFreshBytes = size_t{64} << 20;
+  if (capturing || users > 0 || (fresh < kFresh && fresh_bytes < kFreshBytes)) return;
+  fresh = fresh_bytes = 0;
+  std::vector<std::pair<void*, size_t>> asked;
+  for (auto& [memory, kept_view] : buffers) {
+    if (!std::exchange(kept_view.recent, false)) asked.push_back(memory);
+  }
+  const auto in_use = [this](const std::pair<void*, size_t>& memory) {
+    int uses = 1;
+    return tw_queue_uses(handle, memory.first, memory.second, &uses) != TW_OK || uses != 0;
+  };
+  {
+    const Using user(users);  // it is not closed meanwhile
+    const Released release;
+    std::erase_if(asked, in_use);
+  }
+  std::vector<std::unique_ptr<BufferView>> gone;  // their ends may run anything
+  for (const auto& memory : asked) {
+    const auto [first, last] = buffers.equal_range(memory);
+    for (auto at = first; at != last;) {
+      if (!at->second.recent) gone.push_back(std::move(at->second.view));
+      at = at->second.recent ? std::next(at) : buffers.erase(at);
+    }
+  }
 }
 
 void Queue::close() noexcept {
@@ -317,6 +364,9 @@ void bind_queue(nb::module_& m) {
       .def(
           "check", [](Queue& s) { check(tw_queue_check(s.get())); },
           "Raises the first failure of what ran since the last check, with operation and peer. Waits for nothing.")
+      .def("uses", &queue_uses, arg("buffer"),
+           "Whether operations of this queue that have not ended, or graphs, use memory that begins in this buffer. Waits for "
+           "nothing.")
       .def("begin_capture", &begin_capture, "What is enqueued from now on is captured instead of run.")
       .def("end_capture", &end_capture, "The captured work as a Graph.")
       .def(

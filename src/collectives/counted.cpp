@@ -107,7 +107,9 @@ Status counted_on(tw_queue& queue, tw_group& group, const CountedCall& call, con
   key.append(reinterpret_cast<const char*>(&group.id), sizeof group.id);
   key.append(reinterpret_cast<const char*>(&call), sizeof call);
   const auto fill = [&](tw_plan& made) { return made.add(exchange_step(kName, step_of(call, area)), kOpDefaults, nullptr); };
-  return queue.kept({std::move(key), 0}, {}, fill, [&](tw_plan& plan) { return plan.trigger(&queue); });
+  const void* const buffers[] = {call.send,         call.recv,        call.send_counts,
+                                 call.send_offsets, call.recv_counts, call.recv_offsets};
+  return queue.kept({std::move(key), 0}, buffers, fill, [&](tw_plan& plan) { return plan.trigger(&queue); });
 }
 
 }  // namespace thalweg::impl

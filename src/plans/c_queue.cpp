@@ -119,6 +119,13 @@ tw_status tw_queue_check(tw_queue* queue) {
   return queue->check();
 }
 
+tw_status tw_queue_uses(tw_queue* queue, const void* address, size_t length, int* in_use) {
+  if (Status s = check(queue); is_error(s)) return s;
+  if (in_use == nullptr) return fail(TW_ERR_INVALID, "the place for the answer is NULL");
+  *in_use = queue->uses(address, length) ? 1 : 0;
+  return TW_OK;
+}
+
 tw_status tw_stream_check(const void* stream) { return check_stream(stream); }
 
 tw_status tw_queue_begin_capture(tw_queue* queue) {

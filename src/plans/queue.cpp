@@ -328,6 +328,22 @@ bool tw_queue::has_moved(const Kept& one) const {
   });
 }
 
+bool tw_queue::uses(const void* address, size_t length) {
+  if (keeper_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return true;
+  const std::unique_lock lock(keeping_, std::try_to_lock);
+  if (!lock.owns_lock()) return true;
+  const auto first = reinterpret_cast<uintptr_t>(address);
+  const auto lies_there = [&](const Buffer& one) {
+    const auto at = reinterpret_cast<uintptr_t>(one.address);
+    return one.address != nullptr && at >= first && at - first < std::max<size_t>(length, 1);
+  };
+  return std::any_of(kept_.begin(), kept_.end(), [&](const auto& one) {
+    const auto& [plan, used, receives, buffers] = one.second;
+    return std::any_of(buffers.begin(), buffers.end(), lies_there) &&
+           (plan->captured() || (plan->prepared() && is_error(plan->at_rest())));
+  });
+}
+
 /// False: it has runs under way.
 bool tw_queue::drop(tw_plan& plan) {
   if (plan.prepared() && is_error(plan.at_rest())) return false;

@@ -42,6 +42,8 @@ struct tw_queue {
     size_t shared = 0;
   };
   Status kept(const Key& key, Buffers buffers, const Work& fill, const Work& run);
+  /// A buffer that begins there, by a kept plan that has a run under way, or a graph. True, too, while a thread prepares one.
+  bool uses(const void* address, size_t length);
 
   thalweg::impl::BornHere born;
   const uint64_t number = next_number();  // no other's, unlike its address

@@ -53,7 +53,10 @@ bool CudaClock::read(uint64_t* now) {
   if (is_error(current.status()) || is_error(device_.backend().kernels().get(KernelName::clock, &kernel))) return false;
   __atomic_store_n(word_, uint64_t{0}, __ATOMIC_RELEASE);
   void* parameters[] = {&word_};
-  under_way_ = device_.driver().LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) == result::success;
+  {
+    const Turn turn(device_);
+    under_way_ = device_.driver().LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) == result::success;
+  }
   while (under_way_ && !stored() && monotonic_ns() - begun < kPatience) cpu_pause();
   *now = *word_;
   return *now != 0;

@@ -118,6 +118,7 @@ Status CudaQueue::enqueue_copy(const Copy& copy) {
 Status CudaQueue::copy(const Copy* copies, size_t count) {
   const Current current(driver(), context_, ready());
   if (is_error(current.status())) return current.status();
+  const Turn turn(device_);
   if (count == 1) return enqueue_copy(simplify(copies[0]));
   std::array<Copy, kBatch> lines;
   size_t held = 0;

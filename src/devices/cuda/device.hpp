@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU. device.cpp: contexts and memory; mapping.cpp: rows of pieces; sharing.cpp: other processes; reach.cpp: peers.
 #pragma once
+#include <chrono>
 #include <map>
 #include <mutex>
 
@@ -56,6 +57,7 @@ class CudaDevice final : public Device {
   /// A zeroed 32-bit word of device memory, 0 when there is none left; give_back_counter() when no kernel uses it any more.
   uint64_t take_counter();
   void give_back_counter(uint64_t counter);
+  std::timed_mutex& enqueuing() { return enqueuing_; }  // of Turn
 
  private:
   struct Owned {
@@ -99,6 +101,26 @@ class CudaDevice final : public Device {
   std::vector<uint64_t> counters_;
   bool counters_made_ = false;
   CudaClock clock_{*this};
+  std::timed_mutex enqueuing_;
+};
+
+/// One thread at a time enqueues work on a device. Launches of several at once hold up each other's streams: on an H200 three threads
+/// launched two kernels each that waited for the others', and one of 7 was not begun while the others ran; one at a time, none
+/// (benchmarks/results/gpu-holdups-2026-11-29.log). A call that waits for room in its stream, which another thread's launch may have
+/// to make, is not waited for.
+class Turn {
+ public:
+  explicit Turn(CudaDevice& device) : mutex_(device.enqueuing()), mine_(mutex_.try_lock() || mutex_.try_lock_for(kLongest)) {}
+  ~Turn() {
+    if (mine_) mutex_.unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  static constexpr std::chrono::milliseconds kLongest{10};
+  std::timed_mutex& mutex_;
+  const bool mine_;
 };
 
 /// Current and Relaxed, in a device's primary context.

@@ -30,11 +30,13 @@ Status CudaEvent::record(CuContext context, CuStream stream) {
   if (!users_ && context != context_) {
     if (Status s = make(context); is_error(s)) return s;
   }
+  const Turn turn(device_);
   return check(device_.driver().EventRecord(event_, stream), "recording an event");
 }
 
 Status CudaEvent::wait(CuStream stream) {
   const std::lock_guard lock(mutex_);
+  const Turn turn(device_);
   return check(device_.driver().StreamWaitEvent(stream, event_, 0), "waiting for an event");
 }
 

@@ -40,6 +40,7 @@ Status CudaGraph::launch(Queue& queue) {
   auto& target = static_cast<CudaQueue&>(queue);
   const Current current(device_.driver(), target.context_, target.ready());
   if (is_error(current.status())) return current.status();
+  const Turn turn(device_);
   return check(device_.driver().GraphLaunch(executable_, target.stream_), "launching a graph");
 }
 

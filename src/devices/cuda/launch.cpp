@@ -38,12 +38,12 @@ uint64_t common_word(const Copy& copy) {
   return bits & (~bits + 1);
 }
 
-Status launch_raw(const DriverApi& driver, Kernels& kernels, KernelName name, unsigned blocks, unsigned threads,
-                  CuStream stream, void* arguments) {
+Status launch_raw(CudaDevice& device, KernelName name, unsigned blocks, unsigned threads, CuStream stream, void* arguments) {
   CuFunction function = nullptr;
-  if (Status s = kernels.get(name, &function); is_error(s)) return s;
+  if (Status s = device.backend().kernels().get(name, &function); is_error(s)) return s;
   void* parameters[] = {arguments};
-  return check(driver.LaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr),
+  const Turn turn(device);
+  return check(device.driver().LaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr),
                "launching a kernel");
 }
 
@@ -57,7 +57,7 @@ uint64_t CudaQueue::counter_now() {
 
 Status CudaQueue::signal_alone(const SignalAfter& signal, uint64_t status) {
   Ends ends{status, signal.address, signal.value, 0, signal.add};
-  return launch_raw(driver(), device_.backend().kernels(), KernelName::signal, 1, 1, stream_, &ends);
+  return launch_raw(device_, KernelName::signal, 1, 1, stream_, &ends);
 }
 
 /// Behind a kernel that was launched. Where it fails, that kernel is over, as the error gives its buffers back; one that was captured
@@ -82,7 +82,7 @@ Status CudaQueue::launch_one(const CopyKernel& kernel) {
   const bool together = kernel.signal.address != 0 && (blocks == 1 || counter != 0);
   arguments.ends = {kernel.status, together ? kernel.signal.address : 0, kernel.signal.value, counter, kernel.signal.add};
   const KernelName name = wide ? KernelName::copy_wide : KernelName::copy_narrow;
-  Status status = launch_raw(driver(), device_.backend().kernels(), name, blocks, kThreads, stream_, &arguments);
+  Status status = launch_raw(device_, name, blocks, kThreads, stream_, &arguments);
   if (is_error(status) || together || kernel.signal.address == 0) return status;
   return signal_behind(kernel.signal, kernel.status);
 }
@@ -96,8 +96,7 @@ Status CudaQueue::launch_one(const BlocksKernel& kernel) {
   const uint64_t counter = kernel.signal.address == 0 || blocks == 1 ? 0 : counter_now();
   const bool together = kernel.signal.address != 0 && (blocks == 1 || counter != 0);
   arguments.ends = {kernel.status, together ? kernel.signal.address : 0, kernel.signal.value, counter, kernel.signal.add};
-  Status status =
-      launch_raw(driver(), device_.backend().kernels(), KernelName::copy_blocks, blocks, kThreads, stream_, &arguments);
+  Status status = launch_raw(device_, KernelName::copy_blocks, blocks, kThreads, stream_, &arguments);
   if (is_error(status) || together || kernel.signal.address == 0) return status;
   return signal_behind(kernel.signal, kernel.status);
 }
@@ -108,7 +107,7 @@ Status CudaQueue::launch_one(const WaitKernel& kernel) {
   if (Status s = check_word(kernel.word); is_error(s)) return s;
   WaitArguments arguments{kernel.word, kernel.value, kernel.limit_ns, kernel.status,
                           static_cast<uint64_t>(int64_t{TW_ERR_TIMED_OUT})};
-  return launch_raw(driver(), device_.backend().kernels(), KernelName::wait, 1, 1, stream_, &arguments);
+  return launch_raw(device_, KernelName::wait, 1, 1, stream_, &arguments);
 }
 
 Status CudaQueue::launch_one(const AtomicKernel& kernel) {
@@ -120,7 +119,7 @@ Status CudaQueue::launch_one(const AtomicKernel& kernel) {
   AtomicArguments arguments{
       kernel.word, kernel.operand, kernel.compare, kernel.old, static_cast<unsigned>(kernel.op), kernel.bytes, {}};
   arguments.ends = {kernel.status, kernel.signal.address, kernel.signal.value, 0, kernel.signal.add};
-  return launch_raw(driver(), device_.backend().kernels(), KernelName::atomic, 1, 1, stream_, &arguments);
+  return launch_raw(device_, KernelName::atomic, 1, 1, stream_, &arguments);
 }
 
 Status CudaQueue::launch_one(const PersistentKernel& kernel) {
@@ -130,13 +129,12 @@ Status CudaQueue::launch_one(const PersistentKernel& kernel) {
                                   kernel.idle_ns,
                                   kernel.life_ns,
                                   kernel.blocks};
-  return launch_raw(driver(), device_.backend().kernels(), KernelName::persistent, kernel.blocks, kThreads, stream_,
-                    &arguments);
+  return launch_raw(device_, KernelName::persistent, kernel.blocks, kThreads, stream_, &arguments);
 }
 
 Status CudaQueue::launch_one(const WaitAheadKernel& kernel) {
   device::WaitAhead waits = *kernel.waits;
-  return launch_raw(driver(), device_.backend().kernels(), KernelName::wait_ahead, 1, kAheadThreads, stream_, &waits);
+  return launch_raw(device_, KernelName::wait_ahead, 1, kAheadThreads, stream_, &waits);
 }
 
 Status CudaQueue::launch(const Kernel& kernel) {

@@ -142,6 +142,7 @@ Status CudaQueue::launch_program(KernelName name, const ProgramShape& shape, boo
   early.allowed = 1;
   const LaunchConfig config{
       shape.blocks, 1, 1, shape.threads, 1, 1, 0, stream_, &early, early_start && device_.starts_early() ? 1u : 0u};
+  const Turn turn(device_);
   return check(driver().LaunchKernelEx(&config, function, parameters, nullptr), "launching a program");
 }
 

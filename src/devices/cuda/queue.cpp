@@ -137,6 +137,7 @@ Status CudaQueue::write_value(uint64_t address, uint64_t value, bool add) {
     const Relaxed relaxed(driver(), current.status());
     return signal_alone({address, value, true}, 0);
   }
+  const Turn turn(device_);
   return check(driver().StreamWriteValue64(stream_, address, value, 0), "enqueuing a store");
 }
 
@@ -147,6 +148,7 @@ Status CudaQueue::wait_geq(uint64_t address, uint64_t value) {
   const Current current(driver(), context_, ready());
   if (is_error(current.status())) return current.status();
   if (Status s = check_word(address); is_error(s)) return s;
+  const Turn turn(device_);
   return check(driver().StreamWaitValue64(stream_, address, value, wait_flags()), "enqueuing a wait");
 }
 
