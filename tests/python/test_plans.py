@@ -332,6 +332,55 @@ def test_a_graph_keeps_the_buffers_that_it_was_captured_with(context):
             graph.close()
 
 
+def test_a_queue_lets_go_of_buffers_that_nothing_uses_any_more(context):
+    length = 1003
+    with tw.Queue(context) as queue:
+
+        def copies(count):
+            made = []
+            for _ in range(count):
+                to, source = bytearray(length), bytearray(os.urandom(length))
+                tw.copy_on(queue, to, source)
+                queue.synchronize()
+                assert to == source
+                made.append((to, source))
+            return made
+
+        pair = copies(1)[0]
+        queue.begin_capture()
+        tw.copy_on(queue, *pair)
+        graph = queue.end_capture()
+        assert queue.uses(pair[0]) and queue.uses(pair[1])
+        made = copies(120)
+        assert sum(held(buffer) for each in made for buffer in each) < 120
+        assert all(held(buffer) for buffer in pair), "the graph has them"
+        pair[1][:] = os.urandom(length)
+        graph.launch(queue)
+        queue.synchronize()
+        assert pair[0] == pair[1]
+        graph.close()
+        made += copies(80)
+        assert not any(held(buffer) for buffer in pair)
+        assert not queue.uses(pair[0])
+
+
+def test_a_queue_keeps_buffers_of_what_has_not_run(context):
+    length = 1003
+    gate = threading.Event()
+    with tw.Queue(context) as queue:
+        queue.call(gate.wait)
+        contents = [os.urandom(length) for _ in range(80)]
+        arrived = [bytearray(length) for _ in contents]
+        for to, content in zip(arrived, contents, strict=True):
+            tw.copy_on(queue, to, bytearray(content))  # the source is the queue's alone
+        assert all(queue.uses(to) and held(to) for to in arrived)
+        assert not queue.uses(contents[0])
+        gate.set()
+        queue.synchronize()
+        assert arrived == contents
+        assert not any(queue.uses(to) for to in arrived)
+
+
 def test_a_captured_call_is_made_as_often_as_its_graph_is_launched(context):
     made = []
 

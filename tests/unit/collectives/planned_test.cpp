@@ -511,10 +511,10 @@ TEST(PlannedFailures, ALostRankEndsTheRun) {
       plain.barrier();
       if (plain.number == 1) {
         plan.reset();
-        jobs.reset();
         EXPECT_EQ(tw_group_destroy(std::exchange(rank.group, nullptr)), TW_OK) << tw_last_error();
         plain.endpoints.clear();
         plain.worker.reset();
+        jobs.reset();  // a GPU frees memory when its kernels have ended, which wait for this rank
         { const Context gone = std::move(plain.context); }
       } else {
         const auto begin = std::chrono::steady_clock::now();

@@ -104,6 +104,51 @@ TEST_P(Kept, WhatCannotBePreparedAgainSaysWhy) {
   tw_remote_memory_release(remote);
 }
 
+/// Until the run has ended, and as long as a graph has it.
+TEST_P(Kept, BuffersAreInUseWhileARunOrAGraphHasThem) {
+  constexpr size_t kSize = 3'001;
+  Target target;
+  make_target(b, a, GetParam().place, 8, TW_SIGNAL_ADD, &target);
+  unsigned char *const x = memory(b, kSize), *const y = memory(b, kSize);
+  tw_queue *const qa = queue(a), *const qb = queue(b);
+  const auto uses = [&](const void* address) {
+    int in_use = -1;
+    EXPECT_EQ(tw_queue_uses(qb, address, kSize, &in_use), TW_OK) << tw_last_error();
+    return in_use;
+  };
+  const Bytes data = random_bytes(kSize);
+  b.store(x, data);
+  EXPECT_EQ(uses(x), 0);
+  ASSERT_EQ(tw_copy_on(qb, y, x, kSize, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(uses(x) + uses(y), 0);
+  ASSERT_EQ(tw_wait_on(qb, target.signal, 1, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_copy_on(qb, y, x, kSize, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(uses(x) + uses(y), 2);
+  EXPECT_EQ(uses(x + kSize), 0) << "it begins behind the buffer's address";
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  EXPECT_EQ(tw_signal_on(qa, target.remote_signal, 1, nullptr), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  stop = true;
+  progress.join();
+  EXPECT_TRUE(b.load(y, kSize) == data);
+  EXPECT_EQ(uses(x) + uses(y), 0);
+  tw_graph* graph = nullptr;
+  ASSERT_EQ(tw_queue_begin_capture(qb), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_copy_on(qb, y, x, kSize, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(qb, &graph), TW_OK) << tw_last_error();
+  EXPECT_EQ(uses(x) + uses(y), 2);
+  tw_graph_destroy(graph);
+  EXPECT_EQ(uses(x) + uses(y), 0);
+  int unused = 0;
+  EXPECT_EQ(tw_queue_uses(qb, x, kSize, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_queue_uses(nullptr, x, kSize, &unused), TW_ERR_INVALID);
+}
+
 class KeptByTheHost : public Pair {};
 INSTANTIATE_TEST_SUITE_P(Ways, KeptByTheHost, testing::Values(kWays[0], kWays[2]),
                          [](const auto& info) { return info.param.name; });
