@@ -10,6 +10,10 @@
  * called by all ranks, in the same order. A rank that is lost ends a collective of the others with TW_ERR_PEER_LOST; the text has
  * its number. Callbacks and handlers run inside progress: what waits for other ranks is TW_ERR_BUSY there (tw_group_exchange, _split,
  * _split_by, _shrink, _window, the end of its window), was not made, and is called again behind them.
+ *
+ * Parts (_split, _split_by), a group's windows and their registration are made on all ranks or on none: a rank that comes when another's
+ * time is over fails, too. In the call's last step ranks hear from each other that they have what they need; a rank that is lost or
+ * interrupted in that step, or hears nothing there for the group's time, may fail alone.
  */
 #ifndef THALWEG_GROUPS_H
 #define THALWEG_GROUPS_H

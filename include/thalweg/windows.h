@@ -4,9 +4,9 @@
  * are: for its loads and stores, for the kernels of its devices, and as imported memory for puts, gets and atomics over any
  * transport. Part of thalweg.h, whose conventions hold.
  *
- * Another buffer is another window: creating one over the same endpoints costs two exchanges of some hundred bytes, and memory that
- * is imported already is found in the cache. Windows do not grow, because kernels and captured graphs hold a window's addresses by
- * value.
+ * Another buffer is another window: creating one over the same endpoints costs two exchanges of some hundred bytes (of a group's, a
+ * third of none), and memory that is imported already is found in the cache. Windows do not grow, because kernels and captured graphs
+ * hold a window's addresses by value.
  *
  * Threads: all functions but tw_window_check belong to the user of the worker; they progress it where they wait.
  */

@@ -260,6 +260,7 @@ Status register_window(tw_queue& queue, tw_window& window) {
     if (const Status other = told_status(all[i]); other != TW_OK)
       return fail(other, "rank %u cannot register the window: its own error text says why", i);
   }
+  if (Status s = agree(call, TW_OK); is_error(s)) return s;
   const Engine::Guard guard(*group.worker.engine);
   group.windows.add(window);
   return TW_OK;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // C interface: what is made of a group.
+#include <thalweg/views.h>
+
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/c_checks.hpp"
 #include "groups/c_checks.hpp"
@@ -94,7 +97,13 @@ tw_status tw_group_window(tw_group* group, tw_memory* memory, const tw_window_op
   if (is_error(enter.status())) return enter.status();
   if (Status s = check_exchange(*group); is_error(s)) return s;
   const Occupied here(*group);
-  return make_window(std::make_shared<ExchangeCall>(*group, ExchangeKind::window), memory, options, window);
+  const auto call = std::make_shared<ExchangeCall>(*group, ExchangeKind::window);
+  if (Status s = make_window(call, memory, options, window); is_error(s)) return s;
+  const Status agreed = agree(*call, TW_OK);
+  if (!is_error(agreed)) return agreed;
+  const std::string why = last_error();
+  tw_window_drop(std::exchange(*window, nullptr));
+  return fail(agreed, "%s", why.c_str());
 }
 
 }  // extern "C"

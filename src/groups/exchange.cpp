@@ -6,6 +6,10 @@
 // A rank that cannot go on (its partner is lost) goes through its remaining rounds all the same, with the failure in place of
 // values. So those who wait for it, and those who wait for them, end with the rank that is lost, long before their time is
 // over.
+//
+// What it gave before stays with the others, and so one that is late may have all values of an exchange in which others have given
+// up. So calls that make something end with one more exchange, of no values, and a rank that has failed in one gives its failure
+// to the next: who comes there has the failure, and makes nothing.
 #include "groups/exchange.hpp"
 
 #include <algorithm>
@@ -21,6 +25,9 @@ namespace {
 
 constexpr size_t kMostValues = 16u << 20;
 
+/// How long a rank whose time is over sees to what it tells of that. It is there for promptness: others wait for their own time at most.
+constexpr uint64_t kLastWords = 100 * kMillisecond;
+
 /// One exchange at one rank.
 class Exchange {
  public:
@@ -29,11 +36,15 @@ class Exchange {
         end_(end),
         kind_(static_cast<uint32_t>(call.kind)),
         step_(call.next_step()),
+        next_step_(call.step_ahead()),
         length_(length),
         values_(size_t{group_.size} * length) {}
   Status run(const void* mine, void* values);
+  /// Takes part with this rank's failure, whose text is the last error, and waits for no other.
+  Status refuse(Status status);
 
  private:
+  void send(uint64_t round_step, uint32_t distance, const Letter& letter);
   void give(uint32_t round, uint32_t distance, uint32_t count);
   Status get(uint32_t round, uint32_t distance, uint32_t count);
   void take(Letter& letter, uint32_t from, uint32_t distance, uint32_t count);
@@ -43,11 +54,13 @@ class Exchange {
   void record(Status status, uint32_t rank, const char* text);
   /// Nothing goes to that rank or comes from it, for the last error.
   void record_lost(Status status, uint32_t rank);
+  /// The failure, in every round of the exchange of that first step.
+  void tell(uint64_t first_step);
 
   tw_group& group_;
   ExchangeEnd& end_;
   const uint32_t kind_;
-  const uint64_t step_;
+  const uint64_t step_, next_step_;
   const size_t length_;
   const Deadline deadline_{end_.limit_ns};
   std::vector<std::byte> values_;  // turned: [i] of rank (own + i) % size
@@ -66,6 +79,13 @@ bool may_be_told(Status status) {
 
 /// What this rank lacks, and says nothing about the other one.
 bool is_of_this_rank(Status status) { return status == TW_ERR_LIMIT || status == TW_ERR_NO_MEMORY; }
+
+/// Calls in which ranks that have all values of an exchange come to another one before they make anything.
+bool goes_on(uint32_t kind) {
+  const auto one = static_cast<ExchangeKind>(kind);
+  return one == ExchangeKind::split || one == ExchangeKind::split_by || one == ExchangeKind::window ||
+         one == ExchangeKind::registration;
+}
 
 const char* kind_text(uint32_t kind) {
   switch (static_cast<ExchangeKind>(kind)) {
@@ -87,6 +107,11 @@ const char* kind_text(uint32_t kind) {
   return "something unknown";
 }
 
+const char* told_text(const Letter& letter, uint32_t own) {
+  if (letter.status != TW_ERR_TIMED_OUT || letter.rank != own) return "another rank has told so";
+  return "this rank came when another one's time was over: all ranks make the call again";
+}
+
 void Exchange::record(Status status, uint32_t rank, const char* text) {
   if (is_error(failed_)) return;
   failed_ = status;
@@ -100,12 +125,16 @@ void Exchange::record_lost(Status status, uint32_t rank) {
 }
 
 void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {
-  const uint32_t to = (group_.rank + group_.size - distance) % group_.size;
   Letter letter{failed_, failed_rank_, kind_, {}};
   if (!is_error(failed_)) letter.bytes.assign(values_.begin(), values_.begin() + static_cast<ptrdiff_t>(count * length_));
+  send(step_ + round, distance, letter);
+}
+
+void Exchange::send(uint64_t round_step, uint32_t distance, const Letter& letter) {
+  const uint32_t to = (group_.rank + group_.size - distance) % group_.size;
   tw_endpoint* endpoint = nullptr;
   Status status = group_.endpoint(to, &endpoint);
-  if (!is_error(status)) status = Mailbox::send(*endpoint, group_.id, step_ + round, letter);
+  if (!is_error(status)) status = Mailbox::send(*endpoint, group_.id, round_step, letter);
   if (is_error(status)) record_lost(status, to);
   if (!is_error(status)) told_.push_back(endpoint);
 }
@@ -165,12 +194,25 @@ void Exchange::take(Letter& letter, uint32_t from, uint32_t distance, uint32_t c
   } else if (letter.status != TW_OK && (!may_be_told(letter.status) || letter.rank >= group_.size)) {
     record(TW_ERR_PROTOCOL, from, "it tells of a failure that makes no sense");
   } else if (letter.status != TW_OK) {
-    record(letter.status, letter.rank, "another rank has told so");
+    record(letter.status, letter.rank, told_text(letter, group_.rank));
   } else if (letter.bytes.size() != count * length_) {
     record(TW_ERR_INVALID, from, (std::string("it gives values of another length") + kSame).c_str());
   } else if (!letter.bytes.empty() && !is_error(failed_)) {
     std::memcpy(values_.data() + distance * length_, letter.bytes.data(), letter.bytes.size());
   }
+}
+
+void Exchange::tell(uint64_t first_step) {
+  if (!may_be_told(failed_)) return;
+  const Letter letter{failed_, failed_rank_, kind_, {}};
+  for (uint32_t distance = 1; distance < group_.size; distance *= 2) send(first_step++, distance, letter);
+  Mailbox::deliver(group_.worker, told_, std::max(deadline_.left_ns(), kLastWords));
+}
+
+Status Exchange::refuse(Status status) {
+  record(status, group_.rank, last_error());
+  tell(step_);
+  return fail(failed_, "%s", why_.c_str());
 }
 
 Status Exchange::run(const void* mine, void* values) {
@@ -182,7 +224,11 @@ Status Exchange::run(const void* mine, void* values) {
     give(round, distance, count);
     if (Status s = get(round, distance, count); is_error(s)) return s;
   }
-  Mailbox::deliver(group_.worker, told_, deadline_.left_ns());
+  if (is_error(failed_) && goes_on(kind_)) {
+    tell(next_step_);
+  } else {
+    Mailbox::deliver(group_.worker, told_, deadline_.left_ns());
+  }
   if (is_error(failed_)) return fail(failed_, "rank %u: %s", failed_rank_, why_.c_str());
   for (uint32_t i = 0; i < size && length_ != 0; ++i) {
     auto* to = static_cast<std::byte*>(values) + size_t{(rank + i) % size} * length_;
@@ -208,6 +254,13 @@ Status exchange(ExchangeCall& call, const void* mine, size_t length, void* value
   if (Status s = check_exchange(call.group, length); is_error(s)) return s;
   const Occupied here(call.group);
   return Exchange(call, length, end).run(mine, values);
+}
+
+Status agree(ExchangeCall& call, Status so_far) {
+  ExchangeEnd end{call.group.timeout_ns, {}};
+  const Occupied here(call.group);
+  Exchange last(call, 0, end);
+  return is_error(so_far) ? last.refuse(so_far) : last.run(nullptr, nullptr);
 }
 
 /// Its creation's exchanges and its end's are of one call, so that ranks on which windows end in another order, or not at all, take

@@ -22,7 +22,9 @@ class ExchangeCall {
   ExchangeCall(const ExchangeCall&) = delete;
   ExchangeCall& operator=(const ExchangeCall&) = delete;
   /// The first step of its next exchange.
-  uint64_t next_step() { return letters_.first_step() + index_++ % kMost * kRounds; }
+  uint64_t next_step() { return step_of(index_++); }
+  /// ... of the one behind that, which it does not begin.
+  uint64_t step_ahead() const { return step_of(index_); }
 
   tw_group& group;
   const ExchangeKind kind;
@@ -30,6 +32,7 @@ class ExchangeCall {
  private:
   static constexpr uint64_t kMost = 1024, kRounds = 64;  // exchanges of a call; rounds of one, at most
   static_assert(kMost * kRounds == first_step(1));
+  uint64_t step_of(uint64_t index) const { return letters_.first_step() + index % kMost * kRounds; }
   const LetterCall letters_;
   uint64_t index_ = 0;
 };
@@ -41,7 +44,14 @@ Status check_exchange(tw_group& group, size_t length = 0);
 /// An allgather: values[i * length] becomes rank i's `mine`. All ranks call it in the same order; it progresses the worker.
 /// When a rank is lost, every other one that waits for its value, directly or not, gets TW_ERR_PEER_LOST with the rank.
 /// TW_ERR_TIMED_OUT names a rank that has not come, or waits for another; TW_ERR_LIMIT one that is too far ahead (mailbox.hpp).
+/// A rank that fails in a call that makes something (all kinds but `values`, `shared_memory` and `kernels`) tells so in the call's
+/// next exchange, too, and comes to no further one.
 Status exchange(ExchangeCall& call, const void* mine, size_t length, void* values);
+
+/// The last exchange of a call that makes something, by the ranks that have all that they need for it, and by those that could not
+/// make it (so_far, whose text is the last error): TW_OK where all ranks have come, and none has failed before. A rank whose part fails
+/// in this exchange itself (it is lost, interrupted, or hears nothing for the group's time) may fail alone.
+Status agree(ExchangeCall& call, Status so_far);
 
 /// What else ends an exchange, of a caller that then tells all ranks so.
 struct ExchangeEnd {

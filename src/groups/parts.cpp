@@ -46,13 +46,17 @@ Status split(ExchangeCall& call, uint64_t color, uint32_t key, bool none, std::u
   const Choice mine{color, key, none};
   std::vector<Choice> all(group.size);
   if (Status s = exchange(call, &mine, sizeof mine, all.data()); is_error(s)) return s;
-  if (none) return TW_OK;
   std::vector<uint32_t> ranks;
   for (uint32_t i = 0; i < group.size; ++i) {
     if (all[i].none == 0 && all[i].color == color) ranks.push_back(i);
   }
   std::stable_sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) { return all[a].key < all[b].key; });
-  return make_part(group, std::move(ranks), color, out);
+  const Status made = none ? Status{TW_OK} : make_part(group, std::move(ranks), color, out);
+  const Status agreed = agree(call, made);  // behind it others use the part
+  if (!is_error(agreed)) return agreed;
+  const std::string why = last_error();
+  out->reset();
+  return fail(agreed, "%s", why.c_str());
 }
 
 }  // namespace thalweg::impl

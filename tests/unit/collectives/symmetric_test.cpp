@@ -9,6 +9,7 @@
 #include "own_queue.hpp"
 #include "planned_jobs.hpp"
 #include "plans/queue.hpp"
+#include "plans/window.hpp"
 
 namespace thalweg::test {
 namespace {
@@ -334,6 +335,28 @@ TEST(SymmetricRules, ARegistrationThatIsRefusedTakesNoNumber) {
     uint32_t all[2] = {};
     EXPECT_EQ(tw_group_exchange(rank.group, &mine, sizeof mine, all), TW_OK) << tw_last_error();
     EXPECT_TRUE(all[0] == 7 && all[1] == 8) << all[0] << ", " << all[1];
+    EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
+    plain.barrier();
+  });
+}
+
+/// It comes when the other's time is over, whose part has come all the same.
+TEST(SymmetricRules, ALateRankRegistersNoWindow) {
+  run_ranks(2, [](Rank& plain) {
+    GroupRank rank(plain, 2 * kSecond);
+    const std::string place = place_of(rank, true);
+    OwnQueue queue(rank, place);
+    Room room(plain.context, place.c_str(), 4096);
+    tw_window* window = nullptr;
+    ASSERT_EQ(tw_group_window(rank.group, room.memory(), nullptr, &window), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_barrier_on(queue, rank.group, nullptr), TW_OK) << tw_last_error();  // sets up what kernels need
+    EXPECT_EQ(tw_queue_synchronize(queue), TW_OK) << tw_last_error();
+    if (plain.number == 1) plain.barrier();
+    EXPECT_EQ(tw_window_register_on(window, queue), TW_ERR_TIMED_OUT) << tw_last_error();
+    EXPECT_EQ(window->listed, nullptr);
+    if (plain.number == 0) plain.barrier();
+    plain.barrier();
+    EXPECT_EQ(tw_window_register_on(window, queue), TW_OK) << tw_last_error();
     EXPECT_EQ(tw_window_destroy(window), TW_OK) << tw_last_error();
     plain.barrier();
   });

@@ -160,6 +160,119 @@ TEST(Given, AStatusThatNoRankMayTellMakesNoWindow) {
   }
 }
 
+/// A rank comes when the others' time is over, whose values have come all the same: it gets what they got, which is nothing.
+void expect_nothing_late(uint32_t size, const std::function<void(tw_group* group, tw_status* got)>& call) {
+  run_ranks(size, [&](Rank& rank) {
+    tw_group* const group = group_within(rank, kSecond);
+    expect_in_step(rank, group);  // all are connected
+    const bool late = rank.number + 1 == rank.size;
+    if (late) rank.barrier();
+    tw_status got = TW_OK;
+    call(group, &got);
+    const std::string text = tw_last_error();
+    EXPECT_EQ(got, TW_ERR_TIMED_OUT) << text;
+    EXPECT_NE(text.find("rank " + std::to_string(size - 1) + ":"), std::string::npos) << text;
+    if (late) {
+      EXPECT_NE(text.find("another one's time was over"), std::string::npos) << text;
+    } else {
+      rank.barrier();
+    }
+    rank.barrier();
+    expect_in_step(rank, group);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error();
+    rank.barrier();
+  });
+}
+
+void split_late(tw_group* group, tw_status* got) {
+  tw_group* part = nullptr;
+  *got = tw_group_split(group, 0, 0, &part);
+  EXPECT_EQ(part, nullptr);
+}
+TEST(Given, ALateRankGetsNoPart) { expect_nothing_late(2, split_late); }
+TEST(Given, TheLastOfThreeGetsNoPart) { expect_nothing_late(3, split_late); }
+/// It has no part in any case, and says so no earlier.
+TEST(Given, ALateRankWithoutAColourIsToldToo) {
+  expect_nothing_late(2, [](tw_group* group, tw_status* got) {
+    tw_group* part = nullptr;
+    *got = tw_group_split(group, TW_UNDEFINED, 0, &part);
+  });
+}
+TEST(Given, ALateRankGetsNoPartByWhatTheyHaveInCommon) {
+  expect_nothing_late(2, [](tw_group* group, tw_status* got) {
+    tw_group* part = nullptr;
+    *got = tw_group_split_by(group, TW_SPLIT_DEVICES, 0, &part);
+    EXPECT_EQ(part, nullptr);
+  });
+}
+TEST(Given, ALateRankGetsNoWindow) {
+  expect_nothing_late(2, [](tw_group* group, tw_status* got) {
+    tw_memory* memory = nullptr;
+    ASSERT_EQ(tw_memory_allocate(tw_group_context(group), 4096, nullptr, &memory), TW_OK) << tw_last_error();
+    tw_window* window = nullptr;
+    *got = tw_group_window(group, memory, nullptr, &window);
+    const std::string text = tw_last_error();
+    EXPECT_EQ(window, nullptr);
+    EXPECT_EQ(tw_memory_release(memory), TW_OK) << tw_last_error();
+    impl::set_last_error(text);
+  });
+}
+
+/// It comes to the window's last exchange with values when the other has waited long enough there.
+TEST(Given, ARankThatIsLateWithItsOutcomeGetsNoWindow) {
+  run_ranks(2, [](Rank& rank) {
+    tw_group* const group = group_within(rank, kSecond);
+    expect_in_step(rank, group);
+    const Memory memory = rank.context.allocate(4096);
+    tw_window* window = nullptr;
+    tw_window_options options = TW_WINDOW_OPTIONS_INIT;
+    options.timeout_ns = kSecond;  // where the other's progress is needed
+    if (rank.number == 0) {
+      EXPECT_EQ(tw_group_window(group, memory.get(), &options, &window), TW_ERR_TIMED_OUT) << tw_last_error();
+      rank.barrier();
+    } else {
+      struct Late {
+        Rank& rank;
+        impl::ExchangeCall call;
+        int exchanges = 0;
+      } late{rank, {*group, impl::ExchangeKind::window}};
+      const auto exchange = [](void* arg, const void* mine, size_t length, void* values) {
+        auto& self = *static_cast<Late*>(arg);
+        if (++self.exchanges == 2) self.rank.barrier();
+        return impl::exchange(self.call, mine, length, values);
+      };
+      EXPECT_EQ(
+          tw_window_create(rank.worker->get(), rank.handles.data(), 2, 1, memory.get(), exchange, &late, &options, &window),
+          TW_OK)
+          << "what the other gave in time is there: " << tw_last_error();
+      EXPECT_EQ(impl::agree(late.call, TW_OK), TW_ERR_TIMED_OUT) << tw_last_error();
+      tw_window_drop(std::exchange(window, nullptr));
+    }
+    EXPECT_EQ(window, nullptr);
+    rank.barrier();
+    expect_in_step(rank, group);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error();
+    rank.barrier();
+  });
+}
+
+/// What one rank lacks when the values are there already.
+TEST(Given, ARankThatCannotMakeItsPartEndsTheCallOnAll) {
+  run_ranks(3, [](Rank& rank) {
+    tw_group* const group = group_within(rank, 20 * kSecond);
+    {
+      impl::ExchangeCall call(*group, impl::ExchangeKind::split);
+      const bool lacks = rank.number == 1;
+      EXPECT_EQ(impl::agree(call, lacks ? impl::fail(TW_ERR_NO_MEMORY, "no room") : impl::Status{TW_OK}), TW_ERR_NO_MEMORY);
+      const std::string text = tw_last_error();
+      EXPECT_NE(text.find(lacks ? "no room" : "rank 1:"), std::string::npos) << text;
+    }
+    expect_in_step(rank, group);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK) << tw_last_error();
+    rank.barrier();
+  });
+}
+
 /// Its call of several exchanges ends early at one rank, and late at another.
 TEST(Given, RanksThatAreLateAreInStepAgainInTheNextCall) {
   run_ranks(2, [](Rank& rank) {
@@ -173,6 +286,7 @@ TEST(Given, RanksThatAreLateAreInStepAgainInTheNextCall) {
       tw_group* part = nullptr;
       const tw_status split = tw_group_split(group, 0, 0, &part);
       EXPECT_TRUE(split == TW_OK || split == TW_ERR_TIMED_OUT) << tw_last_error();
+      EXPECT_EQ(part != nullptr, split == TW_OK);
       if (split == TW_OK) EXPECT_EQ(tw_group_size(part), 2u) << "what the other sent for the window is no colour";
       EXPECT_EQ(tw_group_destroy(part), TW_OK);
       rank.barrier();
