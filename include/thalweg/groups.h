@@ -9,7 +9,7 @@
  * Threads: a group belongs to the user of its worker, which its functions progress where they wait. What is called "collective" is
  * called by all ranks, in the same order. A rank that is lost ends a collective of the others with TW_ERR_PEER_LOST; the text has
  * its number. Callbacks and handlers run inside progress: what waits for other ranks is TW_ERR_BUSY there (tw_group_exchange, _split,
- * _split_by, _shrink, _window, the end of its window), was not made, and is called again behind them.
+ * _split_by, _shrink, _window, the end of its window; _endpoint of a rank that is not connected), was not made, and is called again behind them.
  *
  * Parts (_split, _split_by), a group's windows and their registration are made on all ranks or on none: a rank that comes when another's
  * time is over fails, too. In the call's last step ranks hear from each other that they have what they need; a rank that is lost or
@@ -70,8 +70,9 @@ TW_API uint32_t tw_group_size(const tw_group *group);
 TW_API tw_worker *tw_group_worker(const tw_group *group);
 TW_API tw_context *tw_group_context(const tw_group *group);
 /** The endpoint to a rank, connected here if it was not yet; of the own rank one of the worker to itself. The group's: not to be
- *  closed. A receive from a rank alone (tw_op_options.source) names it by this endpoint, too.
- *  TW_ERR_PEER_LOST, TW_ERR_TIMED_OUT: with the rank. */
+ *  closed. A receive from a rank alone (tw_op_options.source) names it by this endpoint, too. Waits for the connection, and progresses.
+ *  TW_ERR_PEER_LOST, TW_ERR_TIMED_OUT: with the rank. TW_ERR_BUSY: in a callback or a handler, which cannot wait, and the rank is not
+ *  connected yet: the connection begins, and the call is made again behind them; or it is made once before. */
 TW_CHECKED tw_status tw_group_endpoint(tw_group *group, uint32_t rank, tw_endpoint **endpoint);
 /** Collective, a tw_exchange whose argument is the tw_group: values[i * length] becomes rank i's `mine`. For set-up: at most 16 MiB in
  *  all; each rank uses a few connections. */

@@ -193,6 +193,18 @@ Status check_added(const tw_plan& plan, const tw_group& group, const Call& call,
   return TW_OK;
 }
 
+/// Inside progress, which cannot wait: TW_ERR_BUSY where this rank has a message with one that it is not connected to.
+Status check_connected(tw_group& group, const CollectiveTask& task) {
+  if (group.worker.engine->may_progress()) return TW_OK;
+  for (const CollectiveStep& step : task.schedule->steps()) {
+    if (step.verb != StepVerb::send && step.verb != StepVerb::recv) continue;
+    tw_endpoint* endpoint = nullptr;
+    if (group.endpoint(step.peer, &endpoint) != TW_IN_PROGRESS) continue;
+    if (Status s = group.check_may_connect(step.peer); is_error(s)) return s;
+  }
+  return TW_OK;
+}
+
 Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_options& options, const uint64_t* first_channel,
            uint32_t* step) {
   if (Status s = check_steps(call); is_error(s)) return s;
@@ -204,6 +216,7 @@ Status add(tw_plan& plan, tw_group& group, Call& call, const tw_collective_optio
     if (Status s = Collectives::of(group, &all); is_error(s)) return s;
     if (Status s = all->check(); is_error(s)) return s;
     if (Status s = resolve_planned(*all, call, options, &task); is_error(s)) return s;
+    if (Status s = check_connected(group, task); is_error(s)) return s;
     first = first_channel != nullptr ? *first_channel : channels(all->planned++);  // what follows may fail on one rank alone
   }
   return Lowering(plan, group, call.name, task, first).add({options.after_steps, options.after_count}, step);

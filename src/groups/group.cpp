@@ -58,10 +58,23 @@ Status tw_group::endpoint(uint32_t to, tw_endpoint** out) {
   return fail(status, "rank %u: %s", to, why.c_str());
 }
 
+Status tw_group::check_may_connect(uint32_t to) const {
+  if (worker.engine->may_progress()) return TW_OK;
+  return fail(TW_ERR_BUSY,
+              "rank %u is not connected yet, and callbacks and handlers, which run inside progress, cannot wait for that: ask "
+              "before them, or again when they have returned",
+              to);
+}
+
 Status tw_group::await_endpoint(uint32_t to, tw_endpoint** out, uint64_t limit_ns) {
   const Deadline deadline(limit_ns);
-  for (;;) {
-    const Status status = endpoint(to, out);
+  Status status = endpoint(to, out);
+  if (status != TW_IN_PROGRESS) return status;
+  if (Status s = check_may_connect(to); is_error(s)) {
+    *out = nullptr;
+    return s;
+  }
+  for (;; status = endpoint(to, out)) {
     if (status != TW_IN_PROGRESS) return status;
     if (Status s = interrupted(); is_error(s)) return s;
     if (deadline.passed()) return fail(TW_ERR_TIMED_OUT, "rank %u is not connected", to);

@@ -63,8 +63,10 @@ struct tw_group {
   ~tw_group();
   /// As Peers::endpoint, with an error that names the rank.
   Status endpoint(uint32_t to, tw_endpoint** out);
-  /// Progresses the worker until the endpoint is there, within the time.
+  /// Progresses the worker until the endpoint is there, within the time. TW_ERR_BUSY: it is not, and this is inside progress.
   Status await_endpoint(uint32_t to, tw_endpoint** out, uint64_t limit_ns);
+  /// TW_ERR_BUSY inside progress, where the connection to that rank cannot be waited for.
+  Status check_may_connect(uint32_t to) const;
   /// ... within the group's.
   Status await_endpoint(uint32_t to, tw_endpoint** out) { return await_endpoint(to, out, timeout_ns); }
   /// Is the rank's endpoint made, and over?

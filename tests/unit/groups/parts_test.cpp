@@ -132,6 +132,82 @@ TEST(Parts, WhatIsRefusedTakesNoNumber) {
       how);
 }
 
+/// The others stand still until rank 0 has asked for its endpoints to them: of one in a handler, of the other in a callback.
+TEST(Parts, AHandlerDoesNotWaitForAConnection) {
+  std::atomic<bool> asked_all{false};
+  WorldOptions how;
+  how.timeout_ns = 10 * kSecond;
+  run_worlds(
+      3,
+      [&](Group& world) {
+        if (world.rank() == 0) {
+          uint32_t to = 0;
+          std::string why;
+          for (const auto way : {ask_in_a_handler, ask_in_a_callback}) {
+            ++to;
+            InsideProgress asked{[&]() -> std::vector<tw_status> {
+              tw_endpoint *endpoint = nullptr, *own = nullptr;
+              const tw_status status = tw_group_endpoint(world.get(), to, &endpoint);
+              why = tw_last_error();
+              EXPECT_EQ(endpoint, nullptr);
+              return {status, tw_group_endpoint(world.get(), 0, &own)};
+            }};
+            way(world, asked);
+            EXPECT_EQ(asked.got, (std::vector<tw_status>{TW_ERR_BUSY, TW_OK})) << "its own was made outside";
+            EXPECT_NE(why.find("rank " + std::to_string(to) + " is not connected"), std::string::npos) << why;
+          }
+          asked_all = true;
+        }
+        while (!asked_all) std::this_thread::yield();
+        world.barrier();
+        if (world.rank() == 0) {
+          for (uint32_t to = 1; to < 3; ++to) EXPECT_NE(world.endpoint(to), nullptr) << "outside it connects";
+          InsideProgress asked{[&]() -> std::vector<tw_status> {
+            tw_endpoint* endpoint = nullptr;
+            return {tw_group_endpoint(world.get(), 1, &endpoint), tw_group_endpoint(world.get(), 2, &endpoint)};
+          }};
+          ask_in_a_handler(world, asked);
+          EXPECT_EQ(asked.got, std::vector<tw_status>(2, TW_OK)) << "it is connected";
+        }
+        world.barrier();
+      },
+      how);
+}
+
+/// Its channels are those of the others' first one when it is added behind the handler.
+TEST(Parts, ACollectiveThatAHandlerCannotAddTakesNoNumber) {
+  std::atomic<bool> asked_all{false};
+  WorldOptions how;
+  how.timeout_ns = 10 * kSecond;
+  run_worlds(
+      2,
+      [&](Group& world) {
+        tw_plan* plan = nullptr;
+        ASSERT_EQ(tw_plan_create(tw_group_context(world.get()), nullptr, &plan), TW_OK) << tw_last_error();
+        const float in = static_cast<float>(world.rank() + 1);
+        float out = 0;
+        const auto add = [&] {
+          return tw_plan_allreduce(plan, world.get(), &in, &out, 1, TW_TYPE_FLOAT32, TW_REDUCE_SUM, nullptr, nullptr);
+        };
+        if (world.rank() == 0) {
+          InsideProgress asked{[&]() -> std::vector<tw_status> { return {add()}; }};
+          ask_in_a_handler(world, asked);
+          EXPECT_EQ(asked.got, std::vector<tw_status>{TW_ERR_BUSY}) << tw_last_error();
+          asked_all = true;
+        }
+        while (!asked_all) std::this_thread::yield();
+        ASSERT_EQ(add(), TW_OK) << tw_last_error();
+        ASSERT_EQ(tw_plan_prepare(plan, 10 * kSecond), TW_OK) << tw_last_error();
+        ASSERT_EQ(tw_plan_trigger(plan, nullptr), TW_OK) << tw_last_error();
+        EXPECT_EQ(tw_plan_finish(plan, 10 * kSecond), TW_OK) << tw_last_error();
+        EXPECT_EQ(out, 3.0F);
+        world.barrier();
+        EXPECT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error();
+        world.barrier();
+      },
+      how);
+}
+
 /// It still reaches the other's part, and ends with the other's.
 TEST(Parts, AWindowWhoseEndIsRefusedStaysAsItIs) {
   WorldOptions how;
