@@ -53,9 +53,10 @@ TW_CHECKED tw_status tw_queue_synchronize(tw_queue *queue);
  *  was missing. Does not block. */
 TW_CHECKED tw_status tw_queue_check(tw_queue *queue);
 /** *in_use: 1 while tw_send_on and its like, or collectives on this queue, use a buffer that begins in [address, address + length): a
- *  run of theirs has not ended, or a graph has one. 0: that memory may be freed or used otherwise; the plan that the queue keeps for it
- *  does nothing until the next call. It knows nothing of the caller's own plans (tw_plan_test). Does not block: 1 while another thread
- *  prepares an operation of this queue. Any thread. */
+ *  run of theirs has not ended, or a graph has one; or one has failed, so that a message of then may still come, until the operation is
+ *  called again. 0: that memory may be freed or used otherwise; the plan that the queue keeps for it does nothing until the next call.
+ *  It knows nothing of the caller's own plans (tw_plan_test). Does not block: 1 while another thread prepares an operation of this
+ *  queue. Any thread. */
 TW_CHECKED tw_status tw_queue_uses(tw_queue *queue, const void *address, size_t length, int *in_use);
 /** tw_queue_check of the queues that wrap this stream. */
 TW_CHECKED tw_status tw_stream_check(const void *stream);

@@ -162,10 +162,9 @@ void Channel::end_epoch(Control how, Status status, const std::string& why) {
   why_ = why;
   say(how, 0, status, why.c_str());
   for (ChannelUser* const user : users_.of(epoch_)) user->on_channel_failed(*this, status, why);
-  if (users_.empty()) {  // no more stores there; else when the last user leaves
-    forget_recv_buffers();
-    forget_words();
-  }
+  if (sender || users_.empty())
+    forget_recv_buffers();             // a run that begins now finds no room there: the buffers are the receiver's
+  if (users_.empty()) forget_words();  // else when the last user leaves
   if (how == Control::failed && users_.wait() && !is_error(peer.lost)) {
     if (Status s = begin_epoch(); is_error(s)) {
       status_ = s;

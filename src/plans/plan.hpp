@@ -72,6 +72,7 @@ struct tw_plan final {
   Status at_rest() { return runs_.at_rest(); }
   Status check() { return failure_.check(); }  // the failure of a run, once
   bool failure_told() const { return failure_.told(); }
+  bool has_failed() const { return failure_.any(); }  // prepared
   /// Receives of one channel, at most.
   uint32_t receives_of_channel() const {
     std::map<std::pair<const tw_endpoint*, uint64_t>, uint32_t> by_channel;

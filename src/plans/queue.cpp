@@ -119,7 +119,7 @@ tw_queue::~tw_queue() {
     (void)queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
   }
   // A run that could not be waited for, or a peer in the middle of a message: the plan stays, its buffer is not ours.
-  for (const auto& [key, one] : kept_) (void)drop(*one.plan);
+  for (const auto& [key, one] : kept_) (void)drop(one);
   {
     const std::lock_guard lock(known.mutex);
     known.all.erase(this);
@@ -337,18 +337,24 @@ bool tw_queue::uses(const void* address, size_t length) {
     const auto at = reinterpret_cast<uintptr_t>(one.address);
     return one.address != nullptr && at >= first && at - first < std::max<size_t>(length, 1);
   };
-  return std::any_of(kept_.begin(), kept_.end(), [&](const auto& one) {
-    const auto& [plan, used, receives, buffers] = one.second;
-    return std::any_of(buffers.begin(), buffers.end(), lies_there) &&
-           (plan->captured() || (plan->prepared() && is_error(plan->at_rest())));
-  });
+  return std::any_of(owed_.begin(), owed_.end(), lies_there) || std::any_of(kept_.begin(), kept_.end(), [&](const auto& one) {
+           const Kept& kept = one.second;
+           return std::any_of(kept.buffers.begin(), kept.buffers.end(), lies_there) && may_use_buffers(*kept.plan);
+         });
 }
 
-/// False: it has runs under way.
-bool tw_queue::drop(tw_plan& plan) {
+/// Behind a failure what peers had under way may still come, until both sides have prepared again.
+bool tw_queue::may_use_buffers(tw_plan& plan) {
+  return plan.captured() || (plan.prepared() && (plan.has_failed() || is_error(plan.at_rest())));
+}
+
+/// False: it has runs under way. Peers that stand still may keep its buffers.
+bool tw_queue::drop(const Kept& one) {
+  tw_plan& plan = *one.plan;
   if (plan.prepared() && is_error(plan.at_rest())) return false;
   forget(plan);  // first: other threads may ask queues how their plans are
   if (is_error(plan.release())) return false;
+  if (!plan.owed().empty()) owed_.insert(owed_.end(), one.buffers.begin(), one.buffers.end());
   delete &plan;
   return true;
 }
@@ -357,7 +363,7 @@ bool tw_queue::drop(tw_plan& plan) {
 void tw_queue::drop_ended() {
   std::erase_if(kept_, [this](const auto& one) {
     const Kept& kept = one.second;
-    return (kept.plan->has_ended() || (!kept.plan->captured() && has_moved(kept))) && drop(*kept.plan);
+    return (kept.plan->has_ended() || (!kept.plan->captured() && has_moved(kept))) && drop(kept);
   });
 }
 
@@ -365,7 +371,7 @@ void tw_queue::drop_ended() {
 bool tw_queue::drop_oldest(std::vector<AllKept::iterator> of) {
   std::sort(of.begin(), of.end(), [](const auto& a, const auto& b) { return a->second.used < b->second.used; });
   for (const auto& one : of) {
-    if (one->second.plan->captured() || !drop(*one->second.plan)) continue;
+    if (one->second.plan->captured() || !drop(one->second)) continue;
     kept_.erase(one);
     return true;
   }

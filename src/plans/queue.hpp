@@ -42,7 +42,8 @@ struct tw_queue {
     size_t shared = 0;
   };
   Status kept(const Key& key, Buffers buffers, const Work& fill, const Work& run);
-  /// A buffer that begins there, by a kept plan that has a run under way, or a graph. True, too, while a thread prepares one.
+  /// A buffer that begins there, by a kept plan that has a run under way, has failed, or is in a graph. True, too, while a thread
+  /// prepares one.
   bool uses(const void* address, size_t length);
 
   thalweg::impl::BornHere born;
@@ -80,7 +81,8 @@ struct tw_queue {
   uint64_t allocation_at(const void* address, bool ask) const;
   Buffer buffer_at(const void* address) const;
   bool has_moved(const Kept& one) const;
-  static bool drop(tw_plan& plan);
+  static bool may_use_buffers(tw_plan& plan);
+  bool drop(const Kept& one);
   void drop_ended();
   bool drop_oldest(std::vector<AllKept::iterator> of);
   void leave_room(const Key& key, uint32_t receives);
@@ -104,6 +106,7 @@ struct tw_queue {
   std::mutex keeping_;
   std::atomic<std::thread::id> keeper_{};  // who holds it
   AllKept kept_;
+  std::vector<Buffer> owed_;  // of plans that were dropped: a peer had not given them back
   uint64_t calls_ = 0;
   std::mutex mutex_;
   std::set<tw_plan*> noted_;

@@ -34,14 +34,20 @@ struct Thread {
   THALWEG_DEVICE Thread counting(u32*) const { return *this; }
 };
 
-/// Whole warps only.
+/// Whole warps only. Votes and shuffles order no memory, which all() and broadcast() do, like a block's: the barrier does.
 struct Warp {
   static constexpr bool whole_warps = true;
   THALWEG_DEVICE u32 rank() const { return machine::lane(); }
   THALWEG_DEVICE u32 size() const { return machine::kLanes; }
   THALWEG_DEVICE void sync() const { machine::sync_lanes(); }
-  THALWEG_DEVICE bool all(bool ok) const { return machine::all_lanes(ok); }
-  THALWEG_DEVICE u64 broadcast(u64 value) const { return machine::from_lane(value, 0); }
+  THALWEG_DEVICE bool all(bool ok) const {
+    sync();
+    return machine::all_lanes(ok);
+  }
+  THALWEG_DEVICE u64 broadcast(u64 value) const {
+    sync();
+    return machine::from_lane(value, 0);
+  }
   THALWEG_DEVICE bool leads() const { return rank() == 0; }
   THALWEG_DEVICE u32 crew_rank() const { return rank(); }
   THALWEG_DEVICE u32 crew_size() const { return size(); }

@@ -119,6 +119,28 @@ TEST_P(PlansAtRest, NotWhileARunBehindGraphsOfAWrappedStreamIsToCome) {
   tw_graph_destroy(graph);
 }
 
+/// The receiver has waited in vain, and its buffer is its own again: a send that begins then stores nothing there.
+TEST_P(PlansAtRest, ASendThatBeginsWhenTheReceiverHasFailedStoresNothing) {
+  constexpr size_t kSize = 4'099;
+  const Gate gate = make_gate();
+  tw_plan *const sends = plan(a), *const receives = plan(b, 200'000'000);
+  unsigned char *const from = memory(a, kSize), *const to = memory(b, kSize);
+  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, kSize, 7, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, to, kSize, 7, nullptr, nullptr), TW_OK) << tw_last_error();
+  prepare_both(sends, receives);
+  tw_queue* const on = queue(a);
+  a.store(from, random_bytes(kSize));
+  ASSERT_EQ(tw_wait_on(on, gate.signal, 1, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger(sends, on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_run(receives, kLong), TW_ERR_TIMED_OUT);
+  EXPECT_EQ(until([&] { return tw_queue_check(on); }, TW_ERR_TIMED_OUT), TW_ERR_TIMED_OUT) << "its plan is told";
+  const Bytes kept = random_bytes(kSize);
+  b.store(to, kept);
+  open(gate, 1);
+  (void)tw_queue_synchronize(on);
+  EXPECT_TRUE(b.load(to, kSize) == kept);
+}
+
 /// It says how it failed, and stays as it is: what prepares it again may get stuck half-way.
 TEST_P(PlansAtRest, AFailedPlanIsNotUpdated) {
   const Gate never = make_gate();
