@@ -69,7 +69,10 @@ class CollectiveRun {
   Status copy(std::byte* to, const Buffer& to_buffer, std::byte* from, const Buffer& from_buffer, uint64_t length,
               StepRun& state);
   Status start_reduce(const CollectiveStep& step, StepRun& state);
-  Status message(const CollectiveStep& step, const Part& part, uint32_t number, OpDesc* op);
+  OpDesc message(const Part& part, uint32_t number) const;
+  /// The rank's peer, which is not lost.
+  Status reach(uint32_t rank, Peer** peer);
+  Peer* lost_sender(uint32_t rank, const OpDesc& op) const;
   void check_received(const StepRun& state, const tw_recv_info& info);
   void step_failed(const StepRun& state, Status status, const std::string& why);
   void finish();

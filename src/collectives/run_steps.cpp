@@ -6,7 +6,9 @@
 #include "collectives/collectives.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
+#include "groups/mailbox.hpp"
 #include "protocols/local_device.hpp"
+#include "protocols/match.hpp"
 
 namespace thalweg::impl {
 
@@ -28,27 +30,43 @@ Status CollectiveRun::start_step(uint32_t number) {
   return TW_OK;
 }
 
-/// Its record, but for the verb.
-Status CollectiveRun::message(const CollectiveStep& step, const Part& part, uint32_t number, OpDesc* op) {
+/// Its record, but for the verb and the peer.
+OpDesc CollectiveRun::message(const Part& part, uint32_t number) const {
+  OpDesc op;
+  const Buffer& buffer = task_.bound.of(part.where);
+  op.tag = group_tag(owner_.group().id, number_, task_.schedule->message_of(number));
+  op.mask = ~uint64_t{0};
+  op.address = task_.bound.address(part);
+  op.length = part.length;
+  op.flags = kOpGroup;
+  if (part.length != 0 && buffer.on_device) set_device(op, buffer.info);
+  return op;
+}
+
+Status CollectiveRun::reach(uint32_t rank, Peer** peer) {
   tw_group& group = owner_.group();
   tw_endpoint* endpoint = nullptr;
-  Status status = group.endpoint(step.peer, &endpoint);
-  if (status == TW_IN_PROGRESS && endpoint == nullptr) status = group.await_endpoint(step.peer, &endpoint);
+  Status status = group.endpoint(rank, &endpoint);
+  if (status == TW_IN_PROGRESS && endpoint == nullptr) status = group.await_endpoint(rank, &endpoint);
   if (is_error(status)) return status;
-  const Buffer& buffer = task_.bound.of(part.where);
-  op->peer = &*endpoint->peer;
-  op->tag = group_tag(group.id, number_, task_.schedule->message_of(number));
-  op->mask = ~uint64_t{0};
-  op->address = task_.bound.address(part);
-  op->length = part.length;
-  op->flags = kOpGroup;
-  if (part.length != 0 && buffer.on_device) set_device(*op, buffer.info);
+  *peer = &*endpoint->peer;
   return TW_OK;
 }
 
+/// A message that came before its sender was lost counts, as a letter does (mailbox.hpp): also by a connection for which this rank had
+/// not asked. Null: none did.
+Peer* CollectiveRun::lost_sender(uint32_t rank, const OpDesc& op) const {
+  const tw_group& group = owner_.group();
+  const auto from_rank = [&](const Peer& peer) {
+    return is_error(peer.state) && sender_of(*peer.endpoint) == group.peers->sender(group.member(rank));
+  };
+  const tw_message* const found = owner_.engine().receives().matcher(op).find_from(op.tag, from_rank);
+  return found != nullptr ? found->peer : nullptr;
+}
+
 Status CollectiveRun::start_send(const CollectiveStep& step, StepRun& state) {
-  OpDesc op;
-  if (Status s = message(step, step.from, state.step, &op); is_error(s)) return s;
+  OpDesc op = message(step.from, state.step);
+  if (Status s = reach(step.peer, &op.peer); is_error(s)) return s;
   op.verb = Verb::send;
   op.immediate = task_.called;
   Completion completion = calls(on_message, &state);
@@ -62,8 +80,9 @@ Status CollectiveRun::start_send(const CollectiveStep& step, StepRun& state) {
 }
 
 Status CollectiveRun::start_recv(const CollectiveStep& step, StepRun& state) {
-  OpDesc op;
-  if (Status s = message(step, step.to, state.step, &op); is_error(s)) return s;
+  OpDesc op = message(step.to, state.step);
+  op.peer = lost_sender(step.peer, op);
+  if (Status s = op.peer != nullptr ? Status{TW_OK} : reach(step.peer, &op.peer); is_error(s)) return s;
   op.verb = Verb::recv;
   Completion completion = calls(on_message, &state);
   completion.request = &state.request;

@@ -85,6 +85,15 @@ class Matcher {
   tw_message* find(uint64_t tag, uint64_t mask, const Peer* source) const {
     return first_ == nullptr ? nullptr : search(tag, mask, source);
   }
+  /// The same with exactly this tag, of a peer for which from(peer) holds.
+  template <class From>
+  tw_message* find_from(uint64_t tag, From from) const {
+    if (first_ == nullptr) return nullptr;
+    tw_message* message = chains_[bucket(tag, chain_shift_)].first;
+    while (message != nullptr && (message->info.tag != tag || message->peer == nullptr || !from(*message->peer)))
+      message = message->bucket_next;
+    return message;
+  }
   /// Out of matching: about to be received.
   void take_out(tw_message& message);
   /// Taken by a probe: remembered until received, so that a loss reaches it.
