@@ -166,7 +166,7 @@ Status DirectArea::look_after(uint32_t rank, uint64_t step) {
   }
   if (is_error(state)) {
     if (published()) return TW_OK;  // its last act
-    owner_.fail(state, rank, why);
+    owner_.fail(status_of_loss(state), rank, why);
     return owner_.failure();
   }
   if (now < deadline_ || published()) return TW_OK;
@@ -208,7 +208,7 @@ Status DirectArea::read(uint32_t rank, std::byte* to, uint64_t from, uint64_t le
 /// Bytes, or an error.
 int64_t DirectArea::read_part(uint32_t rank, std::byte* to, uint64_t from, uint64_t length) {
   tw_endpoint* endpoint = nullptr;
-  if (Status s = owner_.group().endpoint(rank, &endpoint); is_error(s)) return s;
+  if (Status s = owner_.group().endpoint(rank, &endpoint); is_error(s)) return status_of_loss(s);
   Link* const link = endpoint != nullptr ? endpoint->peer->link : nullptr;
   if (link == nullptr || !link->port->enter_peer(*link)) return TW_ERR_PEER_LOST;
   const iovec here{to, length}, there{reinterpret_cast<void*>(from), length};

@@ -48,7 +48,7 @@ Status CollectiveRun::reach(uint32_t rank, Peer** peer) {
   tw_endpoint* endpoint = nullptr;
   Status status = group.endpoint(rank, &endpoint);
   if (status == TW_IN_PROGRESS && endpoint == nullptr) status = group.await_endpoint(rank, &endpoint);
-  if (is_error(status)) return status;
+  if (is_error(status)) return status_of_loss(status);
   *peer = &*endpoint->peer;
   return TW_OK;
 }
@@ -155,12 +155,14 @@ void CollectiveRun::on_message(void* arg, tw_request request, Status status, con
   state.request = TW_REQUEST_NONE;
   --run.under_way_;
   if (!is_error(run.status_)) {
-    const bool received = run.task_.schedule->steps()[state.step].verb == StepVerb::recv;
+    const CollectiveStep& step = run.task_.schedule->steps()[state.step];
+    const bool received = step.verb == StepVerb::recv;
     run.advancing_ = true;
     if (received && (status == TW_OK || status == TW_ERR_TRUNCATED)) {
       run.check_received(state, *info);
     } else if (is_error(status)) {
-      run.step_failed(state, status, Engine::message(request));
+      const std::string why = Engine::message(request);
+      run.step_failed(state, run.owner_.group().is_lost(step.peer) ? status_of_loss(status) : status, why);
     }
     run.advancing_ = false;
     if (!is_error(run.status_)) run.step_ended(state.step);

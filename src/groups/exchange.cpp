@@ -77,9 +77,6 @@ bool may_be_told(Status status) {
          status == TW_ERR_PROTOCOL || status == TW_ERR_NO_MEMORY;
 }
 
-/// What this rank lacks, and says nothing about the other one.
-bool is_of_this_rank(Status status) { return status == TW_ERR_LIMIT || status == TW_ERR_NO_MEMORY; }
-
 /// Calls in which ranks that have all values of an exchange come to another one before they make anything.
 bool goes_on(uint32_t kind) {
   const auto one = static_cast<ExchangeKind>(kind);
@@ -120,8 +117,7 @@ void Exchange::record(Status status, uint32_t rank, const char* text) {
 }
 
 void Exchange::record_lost(Status status, uint32_t rank) {
-  if (is_of_this_rank(status)) return record(status, group_.rank, last_error());
-  record(TW_ERR_PEER_LOST, rank, last_error());
+  record(status_of_loss(status), is_of_this_rank(status) ? group_.rank : rank, last_error());
 }
 
 void Exchange::give(uint32_t round, uint32_t distance, uint32_t count) {

@@ -104,6 +104,13 @@ struct tw_group {
 
 namespace thalweg::impl {
 
+/// What this rank lacks, and says nothing about the other one.
+inline bool is_of_this_rank(Status status) { return status == TW_ERR_LIMIT || status == TW_ERR_NO_MEMORY; }
+/// How a call of the group ends by the error of an endpoint: its rank is lost, whether it has closed or was never reached.
+inline Status status_of_loss(Status of_endpoint) {
+  return is_of_this_rank(of_endpoint) ? of_endpoint : Status{TW_ERR_PEER_LOST};
+}
+
 /// A call that waits in the group: what its progress calls back cannot destroy the group meanwhile. Begins and ends under no lock.
 class Occupied {
  public:

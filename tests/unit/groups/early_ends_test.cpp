@@ -109,5 +109,29 @@ TEST(EarlyEnds, WhatTheRootOfABroadcastGaveCounts) {
   }
 }
 
+/// Nobody had an endpoint to it, and none can be made any more: lost all the same, and named to all.
+TEST(EarlyEnds, ARankThatNoneCanReachIsLost) {
+  for (const char* transports : {static_cast<const char*>(nullptr), "self,tcp"}) {
+    std::atomic<uint32_t> ended{0};
+    WorldOptions how;
+    how.transports = transports;
+    run_worlds(
+        kSize,
+        [&](Group& world) {
+          if (world.rank() == 1) return end(world, ended);
+          ASSERT_TRUE(others_end(world, ended, 1));
+          const auto in = numbers(1, world.rank(), 7);
+          std::vector<int64_t> out(in.size());
+          tw_request request = TW_REQUEST_NONE;
+          const tw_status begun =
+              tw_allreduce(world.get(), in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_SUM, nullptr, &request);
+          EXPECT_EQ(finish(begun, request), TW_ERR_PEER_LOST) << tw_last_error();
+          EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+          EXPECT_EQ(tw_barrier(world.get(), nullptr, nullptr), TW_ERR_PEER_LOST) << tw_last_error();
+        },
+        how);
+  }
+}
+
 }  // namespace
 }  // namespace thalweg::test
