@@ -144,16 +144,34 @@ Status DirectArea::await_long(uint32_t rank, uint64_t step, bool later) {
   }
 }
 
-Status DirectArea::look_after(uint32_t rank, uint64_t step) {
+uint64_t DirectArea::clock() {
   const uint64_t now = monotonic_ns();
   if (deadline_ == 0) deadline_ = limit_ns_ >= kForever - now ? kForever : now + limit_ns_;
+  return now;
+}
+
+Status DirectArea::failure(Status interrupt) {
+  if (!owner_.failed() && is_error(interrupt)) owner_.fail_interrupted(interrupt, name_);
+  return owner_.failed() ? owner_.failure() : Status{TW_OK};
+}
+
+Status DirectArea::look_around() {
+  worker_.progress();
+  const uint64_t now = clock();
   const Status interrupt = interrupted();  // not under the lock: an interpreter's may be waited for
   const Engine::Guard guard(owner_.engine());
-  if (owner_.failed()) return owner_.failure();
-  if (is_error(interrupt)) {
-    owner_.fail_interrupted(interrupt, name_);
-    return owner_.failure();
-  }
+  if (Status s = failure(interrupt); is_error(s)) return s;
+  if (now < deadline_) return TW_OK;
+  owner_.fail(TW_ERR_TIMED_OUT, kNoRank,
+              std::string(name_) + ": it is not over within " + std::to_string(limit_ns_ / kMillisecond) + " ms");
+  return owner_.failure();
+}
+
+Status DirectArea::look_after(uint32_t rank, uint64_t step) {
+  const uint64_t now = clock();
+  const Status interrupt = interrupted();  // not under the lock
+  const Engine::Guard guard(owner_.engine());
+  if (Status s = failure(interrupt); is_error(s)) return s;
   const auto published = [&] {
     return ranks_[rank].segment->lines[step % kLines].step.load(std::memory_order_acquire) >= step;
   };

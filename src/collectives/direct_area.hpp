@@ -41,6 +41,7 @@ class DirectArea {
   static constexpr uint64_t kInline = 112;         // bytes beside a flag; of those the first 48 are in its cache line
   static constexpr uint64_t kSmall = 4u << 10;     // bytes of a small buffer
   static constexpr uint64_t kBuffer = 256u << 10;  // bytes of a large one: a rank's part of a step, at most
+  static constexpr uint64_t kLookEvery = 256;      // steps of a call that may never wait
   static constexpr Room room_for(uint64_t bytes) {
     return bytes <= kInline ? Room::line : bytes <= kSmall ? Room::small : Room::large;
   }
@@ -82,6 +83,11 @@ class DirectArea {
     return ranks_[rank].seen >= step ? Status{TW_OK} : await_new(rank, step, false);
   }
   Status await_all(uint64_t step);
+  /// Before step k of `count`: a call of many steps keeps to its time and ends with an interrupt or a failure, although it may never
+  /// wait for long. Its time begins with its first step.
+  Status look_around(uint64_t k, uint64_t count) {
+    return count < kLookEvery || k % kLookEvery != 0 ? Status{TW_OK} : look_around();
+  }
 
   /// A rank's part of a step.
   std::byte* part(uint32_t rank, uint64_t step, Room room) const {
@@ -136,8 +142,13 @@ class DirectArea {
   Status await_long(uint32_t rank, uint64_t step, bool later);
   Status arrived(uint32_t rank, uint64_t step, bool later);
   bool enter();
+  Status look_around();
   /// Nothing came for a while.
   Status look_after(uint32_t rank, uint64_t step);
+  /// The clock; the first time, the collective's time begins.
+  uint64_t clock();
+  /// Of the group, or by an interrupt of this rank. Under the engine's lock.
+  Status failure(Status interrupt);
   std::string missing(uint64_t step, uint32_t* rank) const;
 
   Collectives& owner_;

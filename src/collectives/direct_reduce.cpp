@@ -77,6 +77,7 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
     return take(to + after, k * piece + after, length - after);
   };
   for (uint64_t k = 0; k < count + 2; ++k) {
+    if (Status s = area_.look_around(k, count); is_error(s)) return s;
     if (k <= count || reads) {  // the piece before is there
       if (Status s = k == 0 ? area_.reserve(Room::large) : area_.await_all(first + k - 1); is_error(s)) return s;
     }

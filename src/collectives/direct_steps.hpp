@@ -10,6 +10,7 @@ template <class Fill, class Drain>
 Status DirectRun::steps(uint64_t count, uint32_t of, Room room, Fill fill, Drain drain) {
   const uint64_t first = area_.next();
   for (uint64_t k = 0; k <= count; ++k) {
+    if (Status s = area_.look_around(k, count); is_error(s)) return s;
     if (k < count) {
       if (Status s = area_.reserve(room); is_error(s)) return s;
       if (Status s = fill(k, area_.part(what_.rank, area_.next(), room)); is_error(s)) return s;

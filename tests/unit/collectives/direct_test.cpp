@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocking collectives over memory that all ranks map: when that is the way, beside others, and with a rank that does not keep to it.
 #include <sys/mman.h>
+#include <thalweg/views.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -330,6 +332,76 @@ TEST(DirectCollectives, ALyingRankIsNamed) {
     }
     one.barrier();
   });
+}
+
+/// As the root of a scatter that publishes a length which no buffer has, and then step after step, for eight seconds at most.
+void lie_of_length(impl::DirectArea& area, std::atomic<bool>& lying) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(8);
+  const uint64_t first = area.next(), length = uint64_t{1} << 57;
+  auto* const words = reinterpret_cast<uint64_t*>(area.part(0, first, impl::Room::line)) - 2;  // its number, and what it called
+  while (std::atomic_ref(words[0]).load(std::memory_order_acquire) != first) std::this_thread::yield();
+  ASSERT_EQ(area.begin(std::atomic_ref(words[1]).load(), "a lie", 20 * kSecond), TW_OK) << tw_last_error();
+  ASSERT_EQ(area.reserve(impl::Room::line), TW_OK) << tw_last_error();
+  std::memcpy(area.part(1, first, impl::Room::line), &length, sizeof length);
+  area.publish();
+  area.go_on_by(length);
+  for (int step = 0; area.reserve(impl::Room::large) == TW_OK && std::chrono::steady_clock::now() < limit; ++step) {
+    area.publish();
+    if (step == 1000) lying = true;
+  }
+  area.end();
+}
+
+/// Steps that always come at once, and never end: the call keeps to its time, and ends with an interrupt.
+TEST(DirectCollectives, ALengthThatNoBufferHasKeepsNobodyBeyondItsTime) {
+  for (const bool interrupts : {false, true}) {
+    std::atomic<bool> lying{false};
+    run_ranks(2, [&](Rank& one) {
+      GroupRank rank(one);
+      tw_collective_options options = named("direct");
+      EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();
+      one.barrier();
+      if (one.number == 1) {
+        lie_of_length(*rank.group->collectives->direct(), lying);
+      } else {
+        if (!interrupts) options.timeout_ns = kSecond / 2;
+        if (interrupts) tw_set_interrupt([](void* on) { return static_cast<std::atomic<bool>*>(on)->load() ? 1 : 0; }, &lying);
+        const auto begin = std::chrono::steady_clock::now();
+        std::string got(1001, '-');
+        const tw_status status =
+            tw_scatterv(rank.group, nullptr, nullptr, nullptr, got.data(), got.size(), TW_TYPE_UINT8, 1, &options, nullptr);
+        tw_set_interrupt(nullptr, nullptr);
+        EXPECT_EQ(status, interrupts ? TW_ERR_CANCELED : TW_ERR_TIMED_OUT) << tw_last_error();
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+      }
+      one.barrier();
+    });
+  }
+}
+
+/// ... also where no rank has to wait for long.
+TEST(DirectCollectives, LongOnesKeepToTheirTimeAndEndWithAnInterrupt) {
+  const std::string sent = random_bytes((17u << 20) + 5);  // more than 256 pieces
+  for (const bool interrupts : {false, true}) {
+    run_ranks(2, [&](Rank& one) {
+      GroupRank rank(one);
+      tw_collective_options options = named("direct");
+      std::string bytes(sent.size(), '-');
+      if (one.number == 1) bytes = sent;
+      const auto broadcast = [&] {
+        one.barrier();
+        return tw_broadcast(rank.group, bytes.data(), bytes.size(), TW_TYPE_UINT8, 1, &options, nullptr);
+      };
+      EXPECT_EQ(broadcast(), TW_OK) << tw_last_error();
+      EXPECT_TRUE(bytes == sent);
+      if (!interrupts) options.timeout_ns = 1;
+      if (interrupts && one.number == 0) tw_set_interrupt([](void*) { return 1; }, nullptr);
+      const tw_status status = broadcast();
+      tw_set_interrupt(nullptr, nullptr);
+      EXPECT_EQ(status, interrupts ? TW_ERR_CANCELED : TW_ERR_TIMED_OUT) << tw_last_error();
+      one.barrier();
+    });
+  }
 }
 
 #ifndef __SANITIZE_THREAD__  // its point is a race
