@@ -91,6 +91,8 @@ class Registry {
   /// it for other workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not
   /// drop one, or a device does not come to an end; the memory stays registered.
   Status release(tw_memory* memory) { return release(memory, true); }
+  /// The same without a wait, as under a lock. TW_ERR_BUSY: not yet; its keys are revoked, and it is released by another call.
+  Status try_release(tw_memory* memory) { return release(memory, false); }
   /// The same without a wait: what cannot go yet is left behind, which nobody else releases. It goes by a later release_left(), or
   /// with the registry.
   void release_or_leave(tw_memory* memory);

@@ -33,7 +33,7 @@ Channel::~Channel() {
   retired_.free_words();
   if (!words_known_ || agreed_) executor_->shared().free(words_, kWordsBytes);  // else a late store may still come
   for (LocalRecvBuffer& recv_buffer : recv_buffers_) {
-    if (recv_buffer.memory != nullptr) (void)tw_memory_release(recv_buffer.memory);  // busy: the context's registry ends it
+    if (recv_buffer.memory != nullptr) proxy_.context.registry->release_or_leave(recv_buffer.memory);
   }
 }
 

@@ -249,6 +249,7 @@ class Channel {
   tw_remote_memory* their_words_region_ = nullptr;
   Reached their_words_;
   std::vector<LocalRecvBuffer> recv_buffers_;  // receiver
+  Deadline abandoned_again_{0};                // when those that are abandoned are tried again
   size_t next_number_ = 0;                     // numbers are taken in turn: the sender's runs have long left the one before
   std::vector<RemoteRecvBuffer> remote_;       // sender
   std::map<uint16_t, TakenBack> taken_back_;   // of the table

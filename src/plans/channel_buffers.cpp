@@ -87,14 +87,17 @@ void Channel::withdraw(uint16_t index) {
 bool Channel::withdrawn(uint16_t index) {
   LocalRecvBuffer& recv_buffer = recv_buffers_[index];
   if (recv_buffer.state != LocalRecvBuffer::State::dropped && !is_error(peer.lost)) return false;
-  // Busy: a stopped peer is in the middle of a copy and may still store there.
-  if (recv_buffer.memory != nullptr && tw_memory_release(recv_buffer.memory) == TW_ERR_BUSY) return false;
+  // Busy: a peer is in the middle of a copy and may still store there. Its end is not awaited here: all peers need the proxy.
+  if (recv_buffer.memory != nullptr && proxy_.context.registry->try_release(recv_buffer.memory) == TW_ERR_BUSY) return false;
   recv_buffer = LocalRecvBuffer();
   return true;
 }
 
 /// Those that could not be taken back when they were abandoned.
 void Channel::take_abandoned() {
+  const auto abandoned = [](const LocalRecvBuffer& one) { return one.abandoned; };
+  if (std::none_of(recv_buffers_.begin(), recv_buffers_.end(), abandoned) || !abandoned_again_.passed()) return;
+  abandoned_again_ = Deadline(kMillisecond);  // each try stops the registry's readers
   for (size_t i = 0; i < recv_buffers_.size(); ++i) {
     if (recv_buffers_[i].abandoned) withdrawn(static_cast<uint16_t>(i));
   }

@@ -34,6 +34,7 @@ unsigned Channel::advance() {
     proxy_.drop_messages(peer, number_over_);
     if (dropping_.passed()) number_over_ = 0;
   }
+  take_abandoned();
   unsigned events = settle();
   if (!there_ || (state_ != State::opening && state_ != State::mapped)) return events;
   events += sender ? 0 : tell_recv_buffers();

@@ -28,7 +28,8 @@ constexpr uint64_t kMessageCost = 512;         // beside its bytes
 constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger or an event: poll all the time, where cores are free
 constexpr uint64_t kDrivenNs = 500'000;        // runs by the host: their thread progresses the worker
 constexpr uint64_t kNapNs = 200'000;           // a replayed graph may request steps, which wakes no thread
-constexpr uint64_t kLongNapNs = 20'000'000;    // no steps: deaths of peers, and imports under way, are seen after this
+constexpr std::chrono::microseconds kAskAgain{200};
+constexpr uint64_t kLongNapNs = 20'000'000;  // no steps: deaths of peers, and imports under way, are seen after this
 
 std::vector<std::byte> address_of(tw_context& context) {
   Proxy* proxy = nullptr;
@@ -438,9 +439,12 @@ void Proxy::take_back(Offered& offered) {
   std::unique_lock lock(mutex_);
   for (const auto& [channel, index] : offered) channel->withdraw(index);
   const auto limit = std::chrono::steady_clock::now() + patience;
-  std::erase_if(offered, [&](const std::pair<Channel*, uint16_t>& one) {
-    return changed.wait_until(lock, limit, [&one] { return one.first->withdrawn(one.second); });
-  });
+  for (;;) {
+    std::erase_if(offered, [](const std::pair<Channel*, uint16_t>& one) { return one.first->withdrawn(one.second); });
+    const auto now = std::chrono::steady_clock::now();
+    if (offered.empty() || now >= limit) return;
+    changed.wait_until(lock, std::min(limit, now + kAskAgain));  // a peer's copy that ends wakes nobody
+  }
 }
 
 void Proxy::abandon(const Offered& offered) {

@@ -413,10 +413,14 @@ struct CopyingPeer final : impl::SegmentListener {
   explicit CopyingPeer(impl::Registry& of) : registry(of) { registry.add_listener(this); }
   ~CopyingPeer() override { registry.remove_listener(this); }
   void on_segment_released(uint64_t) override {}
-  bool on_keys_revoked(bool) override { return !stopped; }
+  bool on_keys_revoked(bool waits) override {
+    asked = true;
+    if (waits) waited = true;
+    return !stopped;
+  }
   bool await_dropped(uint64_t, bool) override { return true; }
   impl::Registry& registry;
-  std::atomic<bool> stopped{true};
+  std::atomic<bool> stopped{true}, asked{false}, waited{false};
 };
 
 TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuffer) {
@@ -430,6 +434,22 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuff
   EXPECT_EQ(tw_plan_destroy(receives), TW_ERR_BUSY);
   peer.stopped = false;
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
+}
+
+/// All peers of the context need the proxy, so nothing waits for one of them under its lock; the plan waits without it.
+TEST_P(ChannelEndFailures, APeerInTheMiddleOfACopyHoldsUpNoOther) {
+  unsigned char* const to = memory(b, 8);
+  Bound send;
+  tw_plan* const receives = prepare_recv(to, &send);
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  impl::Proxy* const proxy = proxy_of_b();
+  CopyingPeer peer(*b.context->registry);
+  std::thread ends([&] { EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error(); });
+  while (!peer.asked) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) const std::lock_guard lock(proxy->mutex());
+  peer.stopped = false;
+  ends.join();
+  EXPECT_FALSE(peer.waited) << "under the proxy's lock";
 }
 
 TEST_P(ChannelEndFailures, AnUpdateSaysThatAStoppedPeerMayStoreToTheBufferBefore) {
