@@ -176,6 +176,7 @@ tw_status tw_graph_launch(tw_graph* graph, tw_queue* queue) {
     graph->count(true);
     return s;
   }
+  const std::lock_guard order(queue->order);  // what is recorded last stays
   for (const auto& [version, runs] : graph->runs) {
     if (Status s = version->plan.load()->came_behind(*queue->queue); is_error(s)) return s;
   }

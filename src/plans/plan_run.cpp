@@ -242,6 +242,7 @@ Status PlanRuns::runs_over() const {
   for (const OwnerWords& part : owner_words_) {
     if (const Status s = part_over(part); s != TW_OK) return s;
   }
+  if (marking_ != 0) return TW_IN_PROGRESS;
   for (const auto& [queue, event] : marks_) {
     if (event->query() == TW_IN_PROGRESS) return TW_IN_PROGRESS;
   }
@@ -253,16 +254,22 @@ Status PlanRuns::runs_over_now() const {
   return runs_over();
 }
 
-/// Without an event, the queue is waited for, under no lock: its run may need the proxy.
+/// The event is recorded under no lock, as a full queue takes it when a run ends, which may need the proxy. So it is when the queue is
+/// waited for, without an event. Until then no run is over.
 Status PlanRuns::mark(Queue& on) {
+  std::unique_ptr<Event> event;
   {
     const std::lock_guard lock(proxy_.mutex());
-    std::unique_ptr<Event>& event = marks_[&on];
-    const bool made = event != nullptr || !is_error(executor_->device()->make_event(&event));
-    if (made && !is_error(on.record(*event))) return TW_OK;
-    marks_.erase(&on);
+    ++marking_;
+    if (const auto found = marks_.find(&on); found != marks_.end()) event = std::move(marks_.extract(found).mapped());
   }
-  return on.synchronize();
+  const bool made = event != nullptr || !is_error(executor_->device()->make_event(&event));
+  const bool recorded = made && !is_error(on.record(*event));
+  const Status status = recorded ? Status{TW_OK} : on.synchronize();
+  const std::lock_guard lock(proxy_.mutex());
+  --marking_;
+  if (recorded) marks_[&on] = std::move(event);
+  return status;
 }
 
 Status PlanRuns::load_words(uint64_t* to, uint64_t from, size_t count) const {

@@ -117,6 +117,7 @@ class PlanRuns final : public ChannelUser {
   // Behind the last run on each queue, once graphs may run that nobody here sees launched: they count as runs, and hide those that
   // are still to come.
   std::map<const Queue*, std::unique_ptr<Event>> marks_;
+  unsigned marking_ = 0;       // threads that record another one, of runs that the queue has
   bool waited_ahead_ = false;  // the last run
   struct Moves {
     Way way;

@@ -2,11 +2,15 @@
 // When a plan is at rest: it is not while a queue has a run of it before it, also one that will do nothing because the plan failed.
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <utility>
 
 #include "../../fixtures/rooms.hpp"
 #include "core/context.hpp"
 #include "pair.hpp"
 #include "plans/channel.hpp"
+#include "plans/proxy.hpp"
+#include "plans/queue.hpp"
 
 namespace thalweg::tests {
 namespace {
@@ -139,6 +143,78 @@ TEST_P(PlansAtRest, ASendThatBeginsWhenTheReceiverHasFailedStoresNothing) {
   open(gate, 1);
   (void)tw_queue_synchronize(on);
   EXPECT_TRUE(b.load(to, kSize) == kept);
+}
+
+/// A queue that is full: it takes an event when its first run has ended, which needs the proxy.
+class FullQueue final : public impl::Queue {
+ public:
+  using Status = impl::Status;
+  FullQueue(std::unique_ptr<impl::Queue> of, impl::Proxy& needs) : queue_(std::move(of)), proxy_(needs) {}
+  impl::Device* device() override { return queue_->device(); }
+  void* native() override { return queue_->native(); }
+  Status admit(impl::Use use, uint64_t address, uint64_t length) override { return queue_->admit(use, address, length); }
+  Status copy(const impl::Copy* copies, size_t count) override { return queue_->copy(copies, count); }
+  Status write_value(uint64_t address, uint64_t value, bool add) override { return queue_->write_value(address, value, add); }
+  Status wait_geq(uint64_t address, uint64_t value) override { return queue_->wait_geq(address, value); }
+  Status launch(const impl::Kernel& kernel) override { return queue_->launch(kernel); }
+  Status run(const impl::ProgramRun& program) override { return queue_->run(program); }
+  Status call(void (*function)(void*), void* argument) override { return queue_->call(function, argument); }
+  Status record(impl::Event& event) override {
+    ++records;
+    proxy_goes_on = proxy_goes_on && free_soon();
+    return queue_->record(event);
+  }
+  Status wait_event(impl::Event& event) override { return queue_->wait_event(event); }
+  Status begin_capture() override { return queue_->begin_capture(); }
+  Status end_capture(std::unique_ptr<impl::Graph>* out) override { return queue_->end_capture(out); }
+  impl::CaptureState capture_state() override { return queue_->capture_state(); }
+  Status query() override { return queue_->query(); }
+  Status synchronize() override { return queue_->synchronize(); }
+  unsigned records = 0;
+  bool proxy_goes_on = true;
+
+ private:
+  /// The proxy's thread has its lock for moments.
+  bool free_soon() {
+    return std::async(std::launch::async,
+                      [this] {
+                        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+                        while (!proxy_.mutex().try_lock()) {
+                          if (std::chrono::steady_clock::now() > limit) return false;
+                          std::this_thread::yield();
+                        }
+                        proxy_.mutex().unlock();
+                        return true;
+                      })
+        .get();
+  }
+  const std::unique_ptr<impl::Queue> queue_;
+  impl::Proxy& proxy_;
+};
+
+TEST_P(PlansAtRest, AFullQueueHoldsUpNoProxy) {
+  if (std::strcmp(GetParam().place, "host") == 0) return;  // it has no streams
+  tw_queue* on = queue(a);
+  tw_plan* copies = plan(a);
+  unsigned char *from = memory(a, 64), *to = memory(a, 64);
+  ASSERT_EQ(tw_plan_copy(copies, to, from, 64, nullptr, nullptr), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
+  tw_graph* graph = nullptr;
+  ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_plan_trigger_stream(copies, tw_queue_native(on)), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
+  impl::Proxy* proxy = nullptr;
+  ASSERT_EQ(impl::Proxy::of(*a.context, &proxy), TW_OK);
+  auto made = std::make_unique<FullQueue>(std::move(on->queue), *proxy);
+  FullQueue* const full = made.get();
+  on->queue = std::move(made);
+  for (int i = 0; i < 2; ++i)
+    ASSERT_EQ(tw_plan_trigger(copies, on), TW_OK) << tw_last_error();  // the second has an event already
+  EXPECT_EQ(full->records, 2u);
+  EXPECT_TRUE(full->proxy_goes_on);
+  EXPECT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
+  tw_graph_destroy(graph);
 }
 
 /// It says how it failed, and stays as it is: what prepares it again may get stuck half-way.
