@@ -377,14 +377,19 @@ void DeviceQueues::measure_no_more() {
   if (DeviceTable* const table = engine_.options().device_costs; table != nullptr) table->forbid();
 }
 
+/// Much may be enqueued ahead: time counts while nothing ends.
 Status DeviceQueues::check_moving(Device& device) {
+  constexpr uint64_t kStands = 200 * kMillisecond;
   Place* place = nullptr;
   if (const Status status = place_of(device, &place); is_error(status)) return status;
   constexpr unsigned kAsk = 1u << 10;
-  const Deadline limit(200 * kMillisecond);
   for (Line* line : {&place->copies, &place->kernels}) {
     if (const Status status = finish_call(*line, TW_OK); is_error(status)) return status;
-    for (unsigned polls = 1; line->now_finished() < line->ticket; ++polls) {
+    Deadline limit(kStands);
+    uint64_t finished = line->now_finished();
+    for (unsigned polls = 1; finished < line->ticket; ++polls) {
+      const uint64_t before = std::exchange(finished, line->now_finished());
+      if (finished != before) limit = Deadline(kStands);
       if (limit.passed()) return TW_ERR_TIMED_OUT;
       if (polls % kAsk != 0) continue;
       if (const Status status = line->queue->query(); is_error(status)) return status;

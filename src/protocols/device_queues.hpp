@@ -89,7 +89,7 @@ class DeviceQueues {
   /// Makes the device's queues and loads its kernels, which may wait for the whole device: before anything waits for us.
   Status prepare(Device& device);
   void measure_no_more();
-  /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: not within 200 ms.
+  /// Do the device's queues come to the end of what is enqueued now? TW_ERR_TIMED_OUT: no call on them ended for 200 ms.
   Status check_moving(Device& device);
   StreamWaits& stream_waits() { return stream_waits_; }
   /// Before work of `device` on memory of this process that is not its own: is it memory of a device, or pinned? Gives

@@ -576,6 +576,31 @@ TEST_F(DeviceEnds, ACopyBeforeACutEndsWithoutThoseBehindIt) {
   EXPECT_EQ(seen, (std::vector<unsigned>{0, 1, 3}));
 }
 
+/// They take longer than a queue may stand still.
+TEST_F(DeviceEnds, QueuesMoveBehindManyCopiesThatArePending) {
+  connect(0);
+  tw_memory* const source = allocate(world->registry_a, MemoryKind::emulated, 64);
+  tw_memory* const target = allocate(world->registry_a, MemoryKind::emulated, 64);
+  DeviceQueues& queues = world->left->devices();
+  constexpr unsigned kCopies = 100;
+  unsigned over = 0;
+  const DeviceQueues::Done done = [](Engine&, void* token, Status status) {
+    EXPECT_EQ(status, TW_OK);
+    ++*static_cast<unsigned*>(token);
+  };
+  const Copy copy{address(target), address(source), 64};
+  for (unsigned i = 0; i < kCopies; ++i) {
+    ASSERT_EQ(queues.submit(slow_device(), {&copy, 1}, done, &over), TW_OK);
+    queues.cut(slow_device());
+  }
+  queues.poll();
+  const uint64_t began = monotonic_ns();
+  EXPECT_EQ(queues.check_moving(slow_device()), TW_OK);
+  EXPECT_GT(monotonic_ns() - began, 200 * kMillisecond);
+  while (queues.poll() != 0) continue;
+  EXPECT_EQ(over, kCopies);
+}
+
 TEST_F(DeviceEnds, AWorkerMaySleepWhileThePartOfARelayWaits) {
   connect(0);
   std::vector<std::byte> target(64);
