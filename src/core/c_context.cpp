@@ -71,6 +71,7 @@ void tw_context_destroy(tw_context* context) {
         context->workers.load() - own);
     return;
   }
+  if (context->plans != nullptr) context->plans->settle();
   if (context->plans != nullptr && context->plans->users() != 0) {
     log(LogLevel::error,
         "tw_context_destroy: %u plans, queues, windows or channels' ends are still alive; the context is kept. Destroy them "

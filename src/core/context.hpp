@@ -48,6 +48,7 @@ class Extension {
  public:
   virtual ~Extension() = default;
   virtual unsigned users() const = 0;  // objects that must be destroyed before the context
+  virtual void settle() = 0;           // ends those that the user has destroyed, and that could not end then
 };
 
 struct TransportSlot {

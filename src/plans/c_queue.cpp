@@ -36,6 +36,7 @@ Status make(tw_context* context, const char* place, uint32_t waits, tw_queue** q
   if (Status s = device_at(place, &device); is_error(s)) return s;
   Proxy* proxy = nullptr;
   if (Status s = Proxy::of(*context, &proxy); is_error(s)) return s;
+  proxy->release_left(false);
   Executor* executor = nullptr;
   if (Status s = proxy->executor(device, &executor); is_error(s)) return s;
   *made = std::make_unique<tw_queue>(*proxy, *executor);

@@ -70,7 +70,13 @@ struct tw_plan final {
   Status trigger(tw_queue* queue);  // plan_run.cpp
   Status test() { return runs_.test(); }
   Status at_rest() { return runs_.at_rest(); }
-  Status check() { return failure_.check(); }  // the failure of a run, once
+  /// It runs no more, and is released when the user's endpoints may have gone.
+  void leave_endpoints() {
+    resolved_.leave_endpoints();
+    list_.leave_endpoints();
+  }
+  bool is_carried() const { return carried_.under_way(); }  // now, by the host
+  Status check() { return failure_.check(); }               // the failure of a run, once
   bool failure_told() const { return failure_.told(); }
   bool has_failed() const { return failure_.any(); }  // prepared
   /// Receives of one channel, at most.

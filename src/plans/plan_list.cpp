@@ -2,6 +2,8 @@
 // Adding steps to a list, and dropping them.
 #include "plans/plan_list.hpp"
 
+#include <utility>
+
 #include "core/c_checks.hpp"
 #include "devices/program.hpp"
 
@@ -86,6 +88,14 @@ Status PlanList::add(PlanStep&& step, const tw_op_options& options, uint32_t* nu
   if (number != nullptr) *number = static_cast<uint32_t>(steps_.size());
   steps_.push_back(std::move(step));
   return TW_OK;
+}
+
+void PlanList::leave_endpoints() {
+  for (PlanStep& step : steps_) {
+    drop(std::exchange(step.op.remote, nullptr));
+    drop(std::exchange(step.op.signal, nullptr));
+    for (ReduceSource& source : step.sources) drop(std::exchange(source.region, nullptr));
+  }
 }
 
 void PlanList::truncate(size_t count) {

@@ -61,6 +61,8 @@ class PlanList {
   /// Only the first ones stay.
   void truncate(size_t count);
   void clear() { truncate(0); }
+  /// Regions that were imported through the user's endpoints: the steps name none any more.
+  void leave_endpoints();
 
   size_t size() const { return steps_.size(); }
   bool empty() const { return steps_.empty(); }

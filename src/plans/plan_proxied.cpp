@@ -2,6 +2,8 @@
 // Steps that the proxy's worker runs for the executor: the ordinary operations, host-triggered.
 #include "plans/plan_proxied.hpp"
 
+#include <algorithm>
+
 #include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "protocols/bounce.hpp"
@@ -181,6 +183,12 @@ void CarriedSteps::release() {
   carried_.reset();
   if (executor_ != nullptr) executor_->pinned().free(words_, words_length_);
   words_ = 0;
+}
+
+bool CarriedSteps::under_way() const {
+  const auto runs = [](const auto& step) { return step->running.load(std::memory_order_acquire); };
+  return std::any_of(resolved_.begin(), resolved_.end(),
+                     [&](const Resolved& one) { return std::any_of(one.steps.begin(), one.steps.end(), runs); });
 }
 
 Status CarriedSteps::unwatch() {

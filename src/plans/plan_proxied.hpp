@@ -34,6 +34,8 @@ class CarriedSteps {
   /// TW_ERR_BUSY: a peer has begun to take one of them.
   Status unwatch();
   void release();
+  /// Is a peer at one of them now?
+  bool under_way() const;
   /// Null: there are none.
   const std::shared_ptr<Carried>& carrier() const { return carried_; }
 

@@ -64,6 +64,14 @@ class ResolvedSteps {
   Status move_side(uint32_t index, std::pair<uint64_t, size_t>* left);
   /// Gives back tables and imports.
   void release();
+  /// What they reach through the user's endpoints. No run is under way.
+  void leave_endpoints() {
+    for (Resolved& one : resolved_) {
+      one.remote.reset();
+      one.signal.reset();
+      one.sources.clear();
+    }
+  }
 
   size_t size() const { return resolved_.size(); }
   Resolved& operator[](size_t index) { return resolved_[index]; }

@@ -15,6 +15,7 @@
 #include "core/hello.hpp"
 #include "memory/registry_state.hpp"
 #include "plans/channel.hpp"
+#include "plans/plan.hpp"
 #include "plans/proxied.hpp"
 
 namespace thalweg::impl {
@@ -259,6 +260,39 @@ void Proxy::forget(const Queue* queue) {
   for (const auto& [name, channel] : channels_) {
     if (channel->owner.load() == queue) channel->owner = nullptr;
   }
+}
+
+namespace {
+
+/// False: a run of it is not over, or its peer is in the middle of a message.
+bool end_left(tw_plan* plan, bool waits) {
+  if (!waits && plan->is_carried()) return false;
+  if (plan->prepared() && is_error(plan->at_rest())) return false;
+  if (is_error(plan->release())) return false;
+  delete plan;
+  return true;
+}
+
+}  // namespace
+
+void Proxy::leave(tw_plan* plan) {
+  const std::lock_guard lock(leaving_);
+  left_.push_back(plan);
+}
+
+/// Under no lock: a plan's end takes the proxy's, and waits.
+void Proxy::release_left(bool waits) {
+  std::vector<tw_plan*> all;
+  {
+    const std::lock_guard lock(leaving_);
+    all.swap(left_);
+  }
+  if (all.empty()) return;
+  const std::string before = last_error();  // that a peer is still stopped is no error of the caller's
+  std::erase_if(all, [waits](tw_plan* plan) { return end_left(plan, waits); });
+  set_last_error(before);
+  const std::lock_guard lock(leaving_);
+  left_.insert(left_.end(), all.begin(), all.end());
 }
 
 void Proxy::send(ProxyPeer& peer, const ControlMessage& message) {

@@ -25,6 +25,8 @@
 #include "plans/control_wire.hpp"
 #include "plans/executor.hpp"
 
+struct tw_plan;
+
 namespace thalweg::impl {
 
 class Channel;
@@ -73,6 +75,11 @@ class Proxy final : public Extension {
   Status channel(const Route& route, bool sender, uint64_t tag, uint64_t group, Executor& executor, Channel** out);
   /// The queue goes: no channel is used by it any more. Takes mutex().
   void forget(const Queue* queue);
+  /// A plan of a queue that has gone, which ends when its peer goes on, or is lost. Nobody else has it: release_left() ends it.
+  void leave(tw_plan* plan);
+  /// Ends those that can be, at calls of the user's. waits: also for their peers, a second each. Not under mutex().
+  void release_left(bool waits);
+  void settle() override { release_left(true); }
   void send(ProxyPeer& peer, const ControlMessage& message);
   /// The peer's messages with this tag that no receive here has taken: their senders go on, and the connection has its credit back.
   void drop_messages(const ProxyPeer& peer, uint64_t tag);
@@ -160,6 +167,9 @@ class Proxy final : public Extension {
   uint32_t last_epoch_ = 0;
   bool answering_ = false;  // the proxy's thread handles peers' messages
   std::vector<Proxied*> steps_;
+
+  std::mutex leaving_;  // of left_
+  std::vector<tw_plan*> left_;
 
   std::mutex inbox_mutex_;
   Arrivals inbox_;

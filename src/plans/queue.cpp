@@ -118,8 +118,14 @@ tw_queue::~tw_queue() {
     discard_capture();
     (void)queue->synchronize();  // a run that waits has begun; bounded: every wait of a plan is
   }
-  // A run that could not be waited for, or a peer in the middle of a message: the plan stays, its buffer is not ours.
-  for (const auto& [key, one] : kept_) (void)drop(one);
+  // A run that could not be waited for: the plan stays, its buffer is not ours. So it does while a peer is in the middle of a message,
+  // but with the proxy, which ends it then.
+  std::vector<tw_plan*> left;
+  for (const auto& [key, one] : kept_) {
+    if (drop(one) || is_error(one.plan->at_rest())) continue;
+    one.plan->leave_endpoints();
+    left.push_back(one.plan);
+  }
   {
     const std::lock_guard lock(known.mutex);
     known.all.erase(this);
@@ -128,6 +134,8 @@ tw_queue::~tw_queue() {
   leave_captured();
   proxy.forget(queue.get());
   queue.reset();
+  proxy.release_left(false);
+  for (tw_plan* const plan : left) proxy.leave(plan);
   proxy.users_.fetch_sub(1);
 }
 

@@ -2,11 +2,16 @@
 // The plans that queues keep for operations on them: which calls share one, and what happens to it when something ends.
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <future>
+#include <mutex>
 
+#include "core/context.hpp"
 #include "devices/registry.hpp"
 #include "pair.hpp"
 #include "plans/c_steps.hpp"
+#include "plans/channel.hpp"
+#include "plans/proxy.hpp"
 #include "plans/queue.hpp"
 
 namespace thalweg::tests {
@@ -102,6 +107,56 @@ TEST_P(Kept, WhatCannotBePreparedAgainSaysWhy) {
   stop = true;
   progress.join();
   tw_remote_memory_release(remote);
+}
+
+/// The proxy's thread stands for a peer's: it is stopped in the middle of a message, until its lock is given back. Only a device's runs
+/// leave all progress to it.
+TEST_P(Kept, APlanWhoseQueueHasGoneEndsWhenItsPeerGoesOn) {
+  if (GetParam().mapped || std::strcmp(GetParam().place, "host") == 0) return;
+  constexpr size_t kSize = 16u << 20;
+  unsigned char *const from = memory(a, kSize), *const to = memory(b, kSize);
+  impl::Proxy *of_a = nullptr, *of_b = nullptr;
+  ASSERT_EQ(impl::Proxy::of(*a.context, &of_a), TW_OK);
+  ASSERT_EQ(impl::Proxy::of(*b.context, &of_b), TW_OK);
+  const unsigned before = of_b->users();
+  tw_queue *const qa = queue(a), *qb = nullptr;
+  const auto make = [&] { ASSERT_EQ(tw_queue_create(b.context, GetParam().place, nullptr, &qb), TW_OK) << tw_last_error(); };
+  const auto send = [&] { EXPECT_EQ(tw_send_on(qa, a.endpoint, from, kSize, 1, nullptr), TW_OK) << tw_last_error(); };
+  const auto receive = [&] { EXPECT_EQ(tw_recv_on(qb, b.endpoint, to, kSize, 1, nullptr), TW_OK) << tw_last_error(); };
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto waits = [&](bool so) {
+    std::this_thread::yield();
+    return so && std::chrono::steady_clock::now() < limit;
+  };
+  const auto has_come = [&] { return tw_probe(&of_b->worker(), 0, 0, nullptr, nullptr, nullptr) == TW_OK; };
+  make();
+  both(send, receive);
+  EXPECT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+  EXPECT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+  send();
+  while (waits(!has_come())) continue;
+  std::unique_lock stopped(of_a->mutex());
+  receive();
+  while (waits(has_come())) continue;
+  impl::Proxy::Route route;
+  ASSERT_EQ(of_b->route(*b.endpoint, &route), TW_OK) << tw_last_error();
+  {
+    const std::lock_guard lock(of_b->mutex());
+    impl::Channel* channel = nullptr;
+    ASSERT_EQ(of_b->channel(route, false, 1, 0, qb->executor, &channel), TW_OK) << tw_last_error();
+    channel->fail_end(channel->epoch(), TW_ERR_TIMED_OUT, "instead of 30 s");
+  }
+  tw_queue_destroy(qb);
+  EXPECT_GT(of_b->users(), before) << "the peer had nothing under way";
+  make();
+  tw_queue_destroy(qb);
+  EXPECT_GT(of_b->users(), before);
+  stopped.unlock();
+  while (waits(of_b->users() != before)) {
+    make();
+    tw_queue_destroy(qb);
+  }
+  EXPECT_EQ(of_b->users(), before);
 }
 
 /// Until the run has ended, and as long as a graph has it.
