@@ -72,6 +72,20 @@ TEST(KernelsOfOneDevice, ShareItsBlocks) {
   }
 }
 
+/// Where two strings of one length differ, in pieces that differ throughout.
+std::string differences(const std::string& found, const std::string& wanted) {
+  std::string text = "differs at";
+  size_t pieces = 0;
+  for (size_t at = 0; at < wanted.size() && pieces < 8; ++at) {
+    if (found[at] == wanted[at]) continue;
+    const size_t first = at;
+    while (at < wanted.size() && found[at] != wanted[at]) ++at;
+    text += " " + std::to_string(first) + "-" + std::to_string(at - 1);
+    ++pieces;
+  }
+  return text;
+}
+
 /// At any address, from every rank; nothing around is touched.
 TEST_P(Kernels, Ll128OfAnyAlignment) {
   constexpr size_t kBytes[] = {1, 3, 9, 119, 121, 127, 1'927}, kAround = 32;
@@ -93,6 +107,11 @@ TEST_P(Kernels, Ll128OfAnyAlignment) {
         for (char& byte : of[i]) byte = static_cast<char>(random());
       }
       std::string sent(longest, '\x11'), empty(longest, '\x5a'), wanted = empty;
+      const auto check = [&](const char* what, uint32_t by) {
+        const std::string found = output.load();
+        EXPECT_TRUE(found == wanted) << what << " of " << bytes << " bytes by " << by << " at rank " << me << " seed " << seed
+                                     << ": " << differences(found, wanted);
+      };
       std::copy(of[me].begin(), of[me].end(), sent.begin() + static_cast<long>(from));
       input.store(sent);
       output.store(empty);
@@ -101,7 +120,7 @@ TEST_P(Kernels, Ll128OfAnyAlignment) {
                 TW_OK)
           << tw_last_error();
       queue.synchronize();
-      EXPECT_TRUE(output.load() == wanted) << "alltoall of " << bytes << " bytes at " << me << " seed " << seed;
+      check("alltoall", me);
       output.store(wanted = empty);
       for (size_t i = 0; i < bytes; ++i) {
         char all = 0;
@@ -113,7 +132,7 @@ TEST_P(Kernels, Ll128OfAnyAlignment) {
                 TW_OK)
           << tw_last_error();
       queue.synchronize();
-      EXPECT_TRUE(output.load() == wanted) << "allreduce of " << bytes << " bytes at " << me << " seed " << seed;
+      check("allreduce", me);
       for (uint32_t root = 0; root < size; ++root) {
         const size_t at = kAround - (bytes + root) % 13;
         wanted = empty;
@@ -122,7 +141,7 @@ TEST_P(Kernels, Ll128OfAnyAlignment) {
         ASSERT_EQ(tw_broadcast_on(queue, rank.group, output.data() + at, bytes, TW_TYPE_UINT8, root, &options), TW_OK)
             << tw_last_error();
         queue.synchronize();
-        EXPECT_TRUE(output.load() == wanted) << "broadcast of " << bytes << " bytes of " << root << " seed " << seed;
+        check("broadcast", root);
       }
     }
     rank.rank.barrier();
