@@ -155,7 +155,7 @@ uint64_t tw_worker::longest_sleep() const {
 Status tw_worker::arm_descriptor() {
   if (const Status s = arm(); s != TW_OK) return s;
   if (inbox.woken()) return TW_ERR_BUSY;
-  set_alarm(std::min(longest_sleep(), longest_wait_to_connect()));
+  set_alarm(std::min(longest_sleep(), longest_nap()));
   return TW_OK;
 }
 

@@ -273,12 +273,15 @@ void count_out(OpRun& run) {
   if (as == Counted::fence_out) --state.fences_out;
 }
 
+/// Have frames of it gone? A put of no bytes has a frame, too.
+static bool has_begun(const OpRun& run) { return run.moved != 0 || (run.protocol == &kPutFrames && run.stage != 0); }
+
 void to_front(OpRun& run) {
   Peer& peer = *run.peer;
   RunList& queue = peer.one_sided.queue;
   const bool part = (run.op->flags & kOpPart) != 0;
   // One whose notification waits for earlier ones is passed by them.
-  const bool stays = queue.front() != nullptr && queue.front()->moved != 0 && (part || !behind_notices(*queue.front()));
+  const bool stays = queue.front() != nullptr && has_begun(*queue.front()) && (part || !behind_notices(*queue.front()));
   OpRun* const begun = stays ? queue.pop_front() : nullptr;
   // Parts wait for nothing, and an operation that comes back may wait for theirs: they stay before it.
   RunList parts;
@@ -332,7 +335,7 @@ Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& comp
   if (completion.request != nullptr) *completion.request = TW_REQUEST_NONE;
   const bool part = (op.flags & kOpPart) != 0;
   const OpRun* const first = peer.one_sided.queue.front();
-  const bool turn = first == nullptr || (part && first->moved == 0);  // not between the frames of another operation
+  const bool turn = first == nullptr || (part && !has_begun(*first));  // not between the frames of another operation
   const bool may_step = peer.link != nullptr && turn && peer.control.empty();
   const bool no_wait = (op.flags & TW_OP_NO_WAIT) != 0;
   if (!may_step && no_wait) return TW_AGAIN;
@@ -404,6 +407,7 @@ unsigned push_one_sided(Engine& engine, Peer& peer, bool room) {
 
 void on_confirmed(Engine& engine, OpRun& run, Status status) {
   if (run.peer != nullptr) confirm(*run.peer, run);
+  if (run.peer != nullptr && is_error(status)) note_failure(*run.peer, run, status);
   engine.complete(run, status);
 }
 

@@ -202,10 +202,11 @@ bool touch_now(const OpDesc& op, bool behind);
 /// Might the signal of op overtake what it is behind, if it was given now?
 bool overtakes(const OpDesc& op);
 /// Outside the ordered queue, the data of op is at the target: signals when asked, at once or by way of the ordered queue.
-/// What start() returns: with TW_OP_REMOTE and a notification, the operation ends when that is there.
+/// What start() returns: with TW_OP_REMOTE the operation ends when the signal or notification is there.
 Status signal_after_data(const OpDesc& op, const Completion& completion);
 /// In the ordered queue: the signal of a run whose data is where it belongs, or has gone before it as frames. TW_OK,
-/// TW_AGAIN or an error. One that covers all earlier puts has waited for those that devices move.
+/// TW_AGAIN or an error; TW_IN_PROGRESS where TW_OP_REMOTE has the peer answer its frame: run.fin ends the run, which is on_confirmed
+/// unless the data has gone as frames. One that covers all earlier puts has waited for those that devices move.
 Status give_signal(OpRun& run, bool framed);
 /// Puts an operation into the ordered queue: steps it at once when nothing is before it. Returns what start() returns.
 Status launch_one_sided(Engine& engine, const OpDesc& op, const Completion& completion, const Protocol& protocol);

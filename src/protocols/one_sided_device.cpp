@@ -65,6 +65,7 @@ void over(Engine& engine, OpRun& run, Status status) {
   if (status == TW_OK && signals) {
     status = signal_behind_devices(run);
     if (status == TW_AGAIN) return to_front(run);
+    if (status == TW_IN_PROGRESS) return;  // the peer answers the signal
   }
   if (is_error(status)) note_failure(*run.peer, run, status);
   engine.complete(run, status);

@@ -23,11 +23,15 @@ struct Answered {
 static_assert(sizeof(Answered) <= sizeof(OpRun::state));
 Answered& answered(OpRun& run) { return *reinterpret_cast<Answered*>(run.state); }
 bool asks(const OpRun& run) { return (run.op->flags & TW_OP_REMOTE) != 0; }
+/// Does its last fragment ask? A signal or notification behind it does, which comes later and covers it.
+bool data_asks(const OpRun& run) { return asks(run) && !tells(*run.op); }
 
 /// Out of the ordered queue: all of it has gone, and nothing is read from the buffer any more.
 void sent(Engine& engine, OpRun& run, Status status) {
   if (!asks(run)) return engine.complete(run, status);
-  if (answered(run).here) engine.complete(run, answered(run).answer);
+  if (!answered(run).here) return;
+  if (is_error(answered(run).answer)) note_failure(*run.peer, run, answered(run).answer);
+  engine.complete(run, answered(run).answer);
 }
 
 /// Whatever the peer answers, and whenever: its signal is sent, and the buffer is the run's until the link has read it.
@@ -42,7 +46,7 @@ void acknowledged(Engine& engine, OpRun& run, Status status) {
 /// One fragment. TW_OK (sent), TW_AGAIN, or an error.
 Status send_fragment(Peer& peer, OpRun& run) {
   const OpDesc& op = *run.op;
-  const uint64_t number = asks(run) ? peer.engine->runs().wire_op(run) : 0;
+  const uint64_t number = data_asks(run) ? peer.engine->runs().wire_op(run) : 0;
   const uint64_t left = op.length - run.moved;
   uint8_t flags = run.moved == 0 ? kFrameFirst : 0;
   Piece piece;
@@ -51,7 +55,7 @@ Status send_fragment(Peer& peer, OpRun& run) {
     const bool large = by_reference(peer.limits, op.layout == nullptr, left);
     piece.length = std::min<uint64_t>(left, large ? peer.limits.reference_fragment : queue_fragment(peer));
     const bool last = piece.length == left;
-    if (last && asks(run)) {
+    if (last && data_asks(run)) {
       flags |= kFrameAck;
       answered(run).number = number;
       piece.prefix = &answered(run).number;
@@ -67,7 +71,7 @@ Status send_fragment(Peer& peer, OpRun& run) {
   const size_t wire = encode_part(*op.remote_layout, run.moved, &length, &skip, prefix + 16);
   const PutLayoutBody body{skip};
   std::memcpy(prefix + 8, &body, sizeof body);
-  if (length == left && asks(run)) {
+  if (length == left && data_asks(run)) {
     flags |= kFrameAck;
     std::memcpy(prefix, &number, sizeof number);
   }
@@ -110,7 +114,7 @@ Status step(OpRun& run) {
     run.pipeline.position = run.pipeline.end;
   }
   if (run.stage == kSignal) {
-    if (Status s = give_signal(run, true); s != TW_OK) return s;
+    if (Status s = give_signal(run, true); s != TW_OK && s != TW_IN_PROGRESS) return s;
     run.stage = kSent;
   }
   if (run.pipeline.in_flight > 0 || (asks(run) && !answered(run).here)) return TW_IN_PROGRESS;

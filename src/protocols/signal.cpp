@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signals: touched by a release store or an atomic add where the word is mapped, else by a frame behind what they cover.
+#include <utility>
+
 #include "protocols/blocks.hpp"
 #include "protocols/dispatch.hpp"
 #include "protocols/flow.hpp"
@@ -65,7 +67,7 @@ Status signal_after_data(const OpDesc& op, const Completion& completion) {
   signal.flags = op.flags & (TW_OP_AFTER_ALL | kOpPart);
   signal.peer = op.peer;
   take_signal(op, &signal);
-  if ((op.flags & TW_OP_REMOTE) != 0 && (op.flags & kOpNotify) != 0) {
+  if ((op.flags & TW_OP_REMOTE) != 0) {
     signal.flags |= TW_OP_REMOTE;
     signal.atomic_op = static_cast<uint8_t>(Verb::put);
     signal.length = op.length;
@@ -81,10 +83,18 @@ Status give_signal(OpRun& run, bool framed) {
   const bool all = (op.flags & TW_OP_AFTER_ALL) != 0;
   if (touch_now(op, framed || (all && !settled(peer)))) return TW_OK;
   const int covers = (all ? kFrameCoversAll : 0) | (framed ? kFrameCovers : 0);
-  const Status s = send_signal(peer, op, static_cast<uint8_t>(covers), nullptr);
+  const bool asks = (op.flags & TW_OP_REMOTE) != 0 && op.blocks == nullptr;  // of blocks a frame behind it asks
+  const uint64_t number = asks ? peer.engine->runs().wire_op(run) : 0;
+  if (Status s = send_signal(peer, op, static_cast<uint8_t>(covers), asks ? &number : nullptr); s != TW_OK) return s;
   // A frame of its own: what acknowledges the data does not acknowledge the signal.
-  if (s == TW_OK) peer.one_sided.silent = ++peer.one_sided.framed;
-  return s;
+  const uint64_t sequence = ++peer.one_sided.framed;
+  if (!asks) {
+    peer.one_sided.silent = sequence;
+    return TW_OK;
+  }
+  run.sequence = sequence;
+  if (!framed) run.fin = on_confirmed;
+  return TW_IN_PROGRESS;
 }
 
 namespace {
@@ -146,6 +156,13 @@ Status touch_word(Engine& engine, const FrameHeader& header, uint32_t op) {
   return TW_OK;
 }
 
+/// A put's failure is reported by the answer to its signal, if it has one, and then by no flush.
+void conclude_signal(Engine& engine, Peer& peer, const FrameHeader& header, uint64_t ack, Status status) {
+  const bool answers_put = (header.flags & kFrameAck) != 0 && (header.flags & kFrameCovers) != 0;
+  if (answers_put && std::exchange(peer.one_sided.put_remembered, false)) peer.one_sided.failed = TW_OK;
+  conclude(engine, peer, header, ack, status);
+}
+
 }  // namespace
 
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
@@ -154,7 +171,7 @@ void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
   if (header.id > TW_SIGNAL_ADD) return engine.violation(peer, "a signal of unknown kind");
   Status status = covered(peer, header.flags);
   if (status == TW_OK) status = touch_word(engine, header, header.id);
-  conclude(engine, peer, header, ack, status);
+  conclude_signal(engine, peer, header, ack, status);
 }
 
 void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body) {
@@ -166,7 +183,7 @@ void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
     return engine.violation(peer, "a signal of unknown kind");
   Status status = covered(peer, header.flags);
   if (status == TW_OK && notice.signal_op != kNoSignal) status = touch_word(engine, header, notice.signal_op);
-  conclude(engine, peer, header, ack, status);  // first: a handler may close the endpoint
+  conclude_signal(engine, peer, header, ack, status);  // first: a handler may close the endpoint
   take_notification(engine, peer, header.id, &notice.immediate, sizeof notice.immediate, is_error(status));
 }
 

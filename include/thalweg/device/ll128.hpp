@@ -29,6 +29,7 @@ struct LineThere {
   THALWEG_DEVICE bool agree(bool any) const { return machine::any_neighbour<kLineThreads>(any); }
   THALWEG_DEVICE u64 of_last(u64 flag) const { return machine::from_last_neighbour<kLineThreads>(flag); }
   THALWEG_DEVICE bool operator()(u64* found) const {
+    machine::sync_neighbours<kLineThreads>();
     THALWEG_UNROLL
     for (u32 i = kWordsOfThread; i-- > 0;) held[i] = m.load16(line + first + i);  // where one thread has all: the flag first
     *found = of_last(held[kWordsOfThread - 1].high);
@@ -64,13 +65,16 @@ THALWEG_DEVICE bool put_ll128(ThreadGroup group, const Window& window, u32 rank,
   const u64 end = ll128_size(bytes);
   THALWEG_ROLLED
   for (u64 at = group.crew_rank() / kLineThreads * kLine; at < end; at += groups * kLine) {
+    Word16 word[kWordsOfThread] THALWEG_HOST_ZERO;
     THALWEG_UNROLL
     for (u32 i = 0; i < kWordsOfThread; ++i) {
       const u64 offset = at / kLine * kLineData + (first + i) * sizeof(Word16);
       const bool last = first + i == kLineWords - 1;
-      const Word16 word{line_half(m, source, offset, bytes), last ? generation : line_half(m, source, offset + 8, bytes)};
-      m.store16(reinterpret_cast<Word16*>(to + at) + first + i, word);
+      word[i] = {line_half(m, source, offset, bytes), last ? generation : line_half(m, source, offset + 8, bytes)};
     }
+    machine::sync_neighbours<kLineThreads>();
+    THALWEG_UNROLL
+    for (u32 i = 0; i < kWordsOfThread; ++i) m.store16(reinterpret_cast<Word16*>(to + at) + first + i, word[i]);
   }
   return true;
 }

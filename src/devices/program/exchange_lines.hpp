@@ -122,8 +122,10 @@ class LinesRun : public ExchangeBlock<M, Group> {
 
   /// In two phases?
   THALWEG_DEVICE bool sliced() const { return kForm == LinesForm::any ? x_.slice != 0 : kForm == LinesForm::two_phases; }
-  /// Threads that share a line load and store together; words that are not whole part them.
-  THALWEG_DEVICE void meet() const { machine::any_neighbour<kLineThreads>(false); }
+  /// Threads that share a line load and store it together, by one instruction: words that are not whole part them before. A vote is no
+  /// barrier for what the compiler may move behind it: where one thread still wrote the end of a result, its part of the line came
+  /// later than the flag.
+  THALWEG_DEVICE void meet() const { machine::sync_neighbours<kLineThreads>(); }
   THALWEG_DEVICE void go_to(u32 line, u32 phase) {
     const u32 all = ~0u >> (32 - x_.size);
     line_ = line;
@@ -246,13 +248,14 @@ class LinesRun : public ExchangeBlock<M, Group> {
       return;
     }
     const Part result = x_.reduces != 0 ? sum() : only();
-    write(x_.output, span_of(x_.rank), result);
-    if (!sliced()) return;
-    meet();
-    THALWEG_UNROLL
-    for (u32 k = 1; k < kRanks; ++k) {
-      if (k < x_.size && peer(k) != x_.unsliced) store_line(room(k, x_.rank, kLinesOfPhase + line_), result);
+    if (sliced()) {
+      meet();
+      THALWEG_UNROLL
+      for (u32 k = 1; k < kRanks; ++k) {
+        if (k < x_.size && peer(k) != x_.unsliced) store_line(room(k, x_.rank, kLinesOfPhase + line_), result);
+      }
     }
+    write(x_.output, span_of(x_.rank), result);
   }
   /// The other ranks' results.
   THALWEG_DEVICE void bring() const {

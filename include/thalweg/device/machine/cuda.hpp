@@ -157,6 +157,11 @@ template <u32 Width>
 THALWEG_DEVICE LaneMask neighbours() {
   return (~LaneMask{0} >> (kLanes - Width)) << (lane() & (kLanes - Width));
 }
+/// A barrier. They go on together: what follows is one instruction of all of them.
+template <u32 Width>
+THALWEG_DEVICE void sync_neighbours() {
+  __syncwarp(neighbours<Width>());
+}
 template <u32 Width>
 THALWEG_DEVICE bool any_neighbour(bool yes) {
   return __any_sync(neighbours<Width>(), yes) != 0;

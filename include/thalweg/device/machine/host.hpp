@@ -131,6 +131,10 @@ THALWEG_DEVICE T from_lane(T value, u32) {
 THALWEG_DEVICE u32 lowest(LaneMask mask) { return static_cast<u32>(__builtin_ctz(mask)); }
 
 template <u32 Width>
+THALWEG_DEVICE void sync_neighbours() {
+  static_assert(Width == 1, "a lane of the host has no neighbours");
+}
+template <u32 Width>
 THALWEG_DEVICE bool any_neighbour(bool yes) {
   static_assert(Width == 1, "a lane of the host has no neighbours");
   return yes;
