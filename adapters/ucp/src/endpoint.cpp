@@ -479,15 +479,26 @@ bool has_requests(ucp_worker& worker) {
   for (const Request* request = worker.later; request != nullptr; request = request->next) unpooled -= request->pooled ? 0 : 1;
   bool any = unpooled != 0;
   worker.pool.each([&](const Request& request) {
-    any = any || (request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request));
+    const bool runs = request.operation == TW_REQUEST_NONE || tw_request_test(request.operation) == TW_IN_PROGRESS;
+    any = any || (request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request) && runs);
   });
   return any;
+}
+
+/// Receives that no message has matched. Those in the user's memory are not known here.
+void cancel_unmatched(ucp_worker& worker) {
+  worker.pool.each([](Request& request) {
+    const bool waits = request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request);
+    if (waits && request.kind == kTagRecv && request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
+  });
 }
 
 }  // namespace
 
 void deliver_posted(ucp_worker& worker) {
-  // Its buffers may be gone, as the worker's end is what ends it: nothing that arrives may reach them.
+  // Its buffers may be gone, as the worker's end is what ends it: nothing that arrives may reach them. What it was about to send goes
+  // all the same, if it waits for nothing but messages that have not come.
+  cancel_unmatched(worker);
   if (has_requests(worker)) return;
   constexpr auto kPatience = std::chrono::seconds(2);
   std::vector<tw_request> closing;

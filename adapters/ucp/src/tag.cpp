@@ -118,16 +118,24 @@ inline ucs_status_ptr_t recv_bytes(ucp_worker& worker, void* buffer, size_t leng
   return pointer_of(failed(function, status));
 }
 
+/// Programs that ignore what a receive returned ask the request in their memory: it has ended by the error.
+ucs_status_ptr_t shown(ucs_status_ptr_t returned, const Wanted& wanted) {
+  if (UCS_PTR_IS_ERR(returned) && wanted.memory != nullptr)
+    request_of(wanted.memory).status.store(UCS_PTR_STATUS(returned), std::memory_order_release);
+  return returned;
+}
+
 ucs_status_ptr_t recv(ucp_worker& worker, void* buffer, size_t count, ucp_datatype_t datatype, ucp_tag_t tag, ucp_tag_t mask,
                       const Wanted& wanted, const char* function) {
   if ((datatype & UCP_DATATYPE_CLASS_MASK) != UCP_DATATYPE_CONTIG)
-    return recv_described(worker, buffer, count, datatype, tag, mask, wanted, function);
-  return recv_bytes(worker, buffer, count * (datatype >> UCP_DATATYPE_SHIFT), tag, mask, wanted, ended, function);
+    return shown(recv_described(worker, buffer, count, datatype, tag, mask, wanted, function), wanted);
+  return shown(recv_bytes(worker, buffer, count * (datatype >> UCP_DATATYPE_SHIFT), tag, mask, wanted, ended, function),
+               wanted);
 }
 
 [[gnu::noinline]] ucs_status_ptr_t recv_slowly(ucp_worker& worker, void* buffer, size_t count, ucp_tag_t tag, ucp_tag_t mask,
                                                const ucp_request_param_t& param, const char* function) {
-  if (ucs_status_t s = check(function, param, kRecvFields); s != UCS_OK) return pointer_of(s);
+  if (ucs_status_t s = check(function, param, kRecvFields); s != UCS_OK) return shown(pointer_of(s), wanted_recv(param));
   const Hold hold(worker);
   return recv(worker, buffer, count, datatype_of(param), tag, mask, wanted_recv(param), function);
 }
@@ -214,7 +222,8 @@ ucs_status_t ucp_tag_recv_nbr(ucp_worker_h worker, void* buffer, size_t count, u
   const Hold hold(*worker);
   Wanted wanted;
   wanted.memory = req;
-  return UCS_PTR_STATUS(recv(*worker, buffer, count, datatype, tag, tag_mask, wanted, "ucp_tag_recv_nbr"));
+  const ucs_status_ptr_t posted = recv(*worker, buffer, count, datatype, tag, tag_mask, wanted, "ucp_tag_recv_nbr");
+  return UCS_PTR_IS_ERR(posted) ? UCS_PTR_STATUS(posted) : UCS_OK;  // posted: the request tells the rest
 }
 
 ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t tag_mask, int remove,

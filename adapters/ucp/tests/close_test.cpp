@@ -2,6 +2,8 @@
 // What ends with an endpoint and its connection, and what does not.
 #include <malloc.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "world.hpp"
@@ -316,6 +318,40 @@ TEST(Close, AStreamsReceiveTellsItsLengthInTheParametersToo) {
   EXPECT_EQ(ucp_stream_recv_nbx(w.b.ep, in.data(), 100, &length, &param), nullptr);
   EXPECT_EQ(length, 100u);
   EXPECT_EQ(received, 100u);
+}
+
+/// What its sends have told to be over goes, also where a receive waits for what never comes.
+TEST(Close, OfAWorkerSendsWhatIsOverBesideAReceiveThatNothingMatches) {
+  World w;
+  w.connect();
+  const ucp_request_param_t none = nothing();
+  std::vector<unsigned char> one(1, 1), got(1), never(64);
+  for (Side* to : {&w.b, &w.a}) {  // connected in both directions
+    ucs_status_ptr_t const received = ucp_tag_recv_nbx(to->worker, got.data(), 1, 1, kAll, &none);
+    EXPECT_EQ(w.end(ucp_tag_send_nbx((to == &w.b ? w.a : w.b).ep, one.data(), 1, 1, &none)), UCS_OK);
+    EXPECT_EQ(w.end(received), UCS_OK);
+  }
+  ASSERT_TRUE(UCS_PTR_IS_PTR(ucp_tag_recv_nbx(w.a.worker, never.data(), never.size(), 77, kAll, &none)));
+  const auto out = random_bytes(4096);
+  size_t sent = 0;
+  while (sent < 300 && ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 9, &none) == nullptr) ++sent;
+  ASSERT_EQ(sent, 300u) << "each is over at once";
+  std::thread ends([&] { ucp_worker_destroy(w.a.worker); });  // it waits for what is in its socket's queue
+  std::vector<unsigned char> in(out.size());
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  size_t arrived = 0;
+  for (; arrived < sent; ++arrived) {
+    std::fill(in.begin(), in.end(), 0);
+    ucs_status_ptr_t const received = ucp_tag_recv_nbx(w.b.worker, in.data(), in.size(), 9, kAll, &none);
+    while (ucp_request_check_status(received) == UCS_INPROGRESS && std::chrono::steady_clock::now() < limit)
+      ucp_worker_progress(w.b.worker);
+    const ucs_status_t status = ucp_request_check_status(received);
+    if (status != UCS_OK || in != out) break;
+    ucp_request_free(received);
+  }
+  ends.join();
+  w.a.worker = nullptr;
+  EXPECT_EQ(arrived, sent);
 }
 
 /// A worker's end ends what is under way, so the user's buffers may be gone by then: nothing that arrives reaches them.
