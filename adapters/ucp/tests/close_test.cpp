@@ -3,6 +3,8 @@
 #include <malloc.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -333,9 +335,11 @@ TEST(Close, OfAWorkerSendsWhatIsOverBesideAReceiveThatNothingMatches) {
   }
   ASSERT_TRUE(UCS_PTR_IS_PTR(ucp_tag_recv_nbx(w.a.worker, never.data(), never.size(), 77, kAll, &none)));
   const auto out = random_bytes(4096);
+  const char* const tls = std::getenv("UCX_TLS");
+  const size_t most = tls != nullptr && std::string(tls) == "tcp" ? 300 : 10;  // a socket's queue has room for more
   size_t sent = 0;
-  while (sent < 300 && ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 9, &none) == nullptr) ++sent;
-  ASSERT_EQ(sent, 300u) << "each is over at once";
+  while (sent < most && ucp_tag_send_nbx(w.a.ep, out.data(), out.size(), 9, &none) == nullptr) ++sent;
+  ASSERT_EQ(sent, most) << "each is over at once";
   std::thread ends([&] { ucp_worker_destroy(w.a.worker); });  // it waits for what is in its socket's queue
   std::vector<unsigned char> in(out.size());
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
