@@ -115,6 +115,7 @@ ARGUMENTS = {
     "tw_channel_end_address": {"address": None},
     "tw_channel_end_guard": {"guard": None},
     "tw_queue_call": {"fn": "function", "arg": None},
+    "tw_queue_uses": {"address": "buffer", "length": None, "in_use": None},
     "tw_plan_trigger": {"queue": "on"},
     "tw_plan_update": {"address": "buffer"},
     "tw_plan_put": {"endpoint": None},  # the RemoteMemory's, as of those below
