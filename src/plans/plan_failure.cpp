@@ -121,6 +121,9 @@ bool PlanFailure::is_of_flag(size_t part) const {
 /// would say what happened here.
 Status PlanFailure::code_of(size_t part) const {
   const auto code = static_cast<Status>(records_[part].code);
+  // A send that began when its channel had failed has found no room there: that is not why.
+  const auto ended = static_cast<Status>(static_cast<int64_t>(__atomic_load_n(abort_word_, __ATOMIC_ACQUIRE)));
+  if (code == TW_ERR_TRUNCATED && !is_of_flag(part) && is_error(ended)) return ended;
   return code != TW_ERR_TRUNCATED && is_of_flag(part) ? Status{TW_ERR_PROTOCOL} : code;
 }
 
