@@ -277,8 +277,8 @@ void end_handle(ucp_ep& handle, bool ended) {
 /// memory are not known here.
 void cancel_requests(ucp_ep& handle) {
   handle.worker->pool.each([&](Request& request) {
-    if (request.status.load(std::memory_order_relaxed) != UCS_INPROGRESS || request.endpoint != &handle) return;
-    if (!over(request) && request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
+    if (!is_under_way(request) || request.endpoint != &handle) return;
+    if (request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
   });
 }
 
@@ -480,7 +480,7 @@ bool has_requests(ucp_worker& worker) {
   bool any = unpooled != 0;
   worker.pool.each([&](const Request& request) {
     const bool runs = request.operation == TW_REQUEST_NONE || tw_request_test(request.operation) == TW_IN_PROGRESS;
-    any = any || (request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request) && runs);
+    any = any || (is_under_way(request) && runs);
   });
   return any;
 }
@@ -488,8 +488,8 @@ bool has_requests(ucp_worker& worker) {
 /// Receives that no message has matched. Those in the user's memory are not known here.
 void cancel_unmatched(ucp_worker& worker) {
   worker.pool.each([](Request& request) {
-    const bool waits = request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request);
-    if (waits && request.kind == kTagRecv && request.operation != TW_REQUEST_NONE) (void)tw_request_cancel(request.operation);
+    if (is_under_way(request) && request.kind == kTagRecv && request.operation != TW_REQUEST_NONE)
+      (void)tw_request_cancel(request.operation);
   });
 }
 

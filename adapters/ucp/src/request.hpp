@@ -177,6 +177,9 @@ inline Request* take(ucp_worker& worker, const Wanted& wanted, RequestKind kind)
 void give_back(Request& request);
 /// Has its operation ended, which its `status` does not show yet?
 inline bool over(const Request& request) { return request.in_later || request.calling; }
+inline bool is_under_way(const Request& request) {
+  return request.status.load(std::memory_order_relaxed) == UCS_INPROGRESS && !over(request);
+}
 /// It has ended: status, layout, the endpoint's count, the user's callback. From progress, under the worker's lock.
 void finish(Request& request, ucs_status_t status);
 /// tw_callback of operations whose arg is a Request.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of which some end their world as soon as their part of a collective is over, while others have yet to call it.
 #include <chrono>
+#include <functional>
 #include <random>
 
 #include "worlds.hpp"
@@ -45,6 +46,24 @@ struct Before {
 };
 constexpr Before kBefore[] = {{nullptr, false}, {nullptr, true}, {"self,tcp", false}, {"self,tcp", true}};
 
+/// A world each way: what `body` does, and then each rank's end.
+void for_each_before(const std::function<void(Group& world, std::atomic<uint32_t>& ended)>& body) {
+  for (const Before& before : kBefore) {
+    std::atomic<uint32_t> ended{0};
+    WorldOptions how;
+    how.transports = before.transports;
+    run_worlds(
+        kSize,
+        [&](Group& world) {
+          before.reach(world);
+          body(world, ended);
+          if (testing::Test::HasFatalFailure()) return;
+          end(world, ended);
+        },
+        how);
+  }
+}
+
 tw_collective_options binomial() {
   tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
   options.algorithm = "binomial";
@@ -54,59 +73,38 @@ tw_collective_options binomial() {
 TEST(EarlyEnds, WhatTheSendersOfAReductionGaveCounts) {
   const uint64_t seed = std::random_device{}();
   const tw_collective_options options = binomial();
-  for (const Before& before : kBefore) {
-    std::atomic<uint32_t> ended{0};
-    WorldOptions how;
-    how.transports = before.transports;
-    run_worlds(
-        kSize,
-        [&](Group& world) {
-          before.reach(world);
-          constexpr size_t kCount = 151;
-          const bool root = world.rank() == 0;
-          const auto in = numbers(seed, world.rank(), kCount);
-          std::vector<int64_t> out(kCount, -1), expected(kCount, 0);
-          if (root) ASSERT_TRUE(others_end(world, ended, kSize - 1));
-          tw_request request = TW_REQUEST_NONE;
-          const tw_status begun =
-              tw_reduce(world.get(), in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_SUM, 0, &options, &request);
-          ASSERT_EQ(finish(begun, request), TW_OK) << tw_last_error();
-          for (uint32_t rank = 0; rank < kSize; ++rank) {
-            const auto one = numbers(seed, rank, kCount);
-            for (size_t i = 0; i < kCount; ++i) expected[i] += one[i];
-          }
-          if (root) EXPECT_EQ(out, expected);
-          end(world, ended);
-        },
-        how);
-  }
+  for_each_before([&](Group& world, std::atomic<uint32_t>& ended) {
+    constexpr size_t kCount = 151;
+    const bool root = world.rank() == 0;
+    const auto in = numbers(seed, world.rank(), kCount);
+    std::vector<int64_t> out(kCount, -1), expected(kCount, 0);
+    if (root) ASSERT_TRUE(others_end(world, ended, kSize - 1));
+    tw_request request = TW_REQUEST_NONE;
+    const tw_status begun =
+        tw_reduce(world.get(), in.data(), out.data(), kCount, TW_TYPE_INT64, TW_REDUCE_SUM, 0, &options, &request);
+    ASSERT_EQ(finish(begun, request), TW_OK) << tw_last_error();
+    for (uint32_t rank = 0; rank < kSize; ++rank) {
+      const auto one = numbers(seed, rank, kCount);
+      for (size_t i = 0; i < kCount; ++i) expected[i] += one[i];
+    }
+    if (root) EXPECT_EQ(out, expected);
+  });
 }
 
 TEST(EarlyEnds, WhatTheRootOfABroadcastGaveCounts) {
   const uint64_t seed = std::random_device{}();
   const tw_collective_options options = binomial();
-  for (const Before& before : kBefore) {
-    std::atomic<uint32_t> ended{0};
-    WorldOptions how;
-    how.transports = before.transports;
-    run_worlds(
-        kSize,
-        [&](Group& world) {
-          before.reach(world);
-          constexpr uint32_t kRoot = 2;
-          const auto expected = numbers(seed, 0, 151);
-          std::vector<int64_t> values(expected.size(), -1);
-          if (world.rank() == kRoot) values = expected;
-          if (world.rank() != kRoot) ASSERT_TRUE(others_end(world, ended, 1));
-          tw_request request = TW_REQUEST_NONE;
-          const tw_status begun =
-              tw_broadcast(world.get(), values.data(), values.size(), TW_TYPE_INT64, kRoot, &options, &request);
-          ASSERT_EQ(finish(begun, request), TW_OK) << tw_last_error();
-          EXPECT_EQ(values, expected);
-          end(world, ended);
-        },
-        how);
-  }
+  for_each_before([&](Group& world, std::atomic<uint32_t>& ended) {
+    constexpr uint32_t kRoot = 2;
+    const auto expected = numbers(seed, 0, 151);
+    std::vector<int64_t> values(expected.size(), -1);
+    if (world.rank() == kRoot) values = expected;
+    if (world.rank() != kRoot) ASSERT_TRUE(others_end(world, ended, 1));
+    tw_request request = TW_REQUEST_NONE;
+    const tw_status begun = tw_broadcast(world.get(), values.data(), values.size(), TW_TYPE_INT64, kRoot, &options, &request);
+    ASSERT_EQ(finish(begun, request), TW_OK) << tw_last_error();
+    EXPECT_EQ(values, expected);
+  });
 }
 
 /// Nobody had an endpoint to it, and none can be made any more: lost all the same, and named to all.

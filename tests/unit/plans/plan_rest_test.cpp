@@ -61,6 +61,12 @@ class PlansAtRest : public Pair {
     EXPECT_EQ(tw_plan_prepare(made, 0), TW_OK) << tw_last_error();
     return made;
   }
+  /// A graph of the queue's stream, as the program captures it.
+  static void capture_stream(tw_plan* of, tw_queue* on, tw_graph** graph) {
+    ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger_stream(of, tw_queue_native(on)), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_queue_end_capture(on, graph), TW_OK) << tw_last_error();
+  }
   static tw_status until(const std::function<tw_status()>& ask, tw_status wanted) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     tw_status status = TW_OK;
@@ -81,9 +87,7 @@ TEST_P(PlansAtRest, NotWhileARunBehindGraphsOfAStreamIsToCome) {
   ASSERT_EQ(tw_plan_copy(copies, to, from, 64, nullptr, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_plan_trigger_stream(copies, tw_queue_native(on)), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
+  ASSERT_NO_FATAL_FAILURE(capture_stream(copies, on, &graph));
   for (int i = 0; i < 5; ++i) ASSERT_EQ(tw_graph_launch(graph, on), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_wait_on(on, gate.signal, 1, TW_COMPARE_GE, nullptr), TW_OK) << tw_last_error();
@@ -200,9 +204,7 @@ TEST_P(PlansAtRest, AFullQueueHoldsUpNoProxy) {
   ASSERT_EQ(tw_plan_copy(copies, to, from, 64, nullptr, nullptr), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_plan_prepare(copies, 0), TW_OK) << tw_last_error();
   tw_graph* graph = nullptr;
-  ASSERT_EQ(tw_queue_begin_capture(on), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_plan_trigger_stream(copies, tw_queue_native(on)), TW_OK) << tw_last_error();
-  ASSERT_EQ(tw_queue_end_capture(on, &graph), TW_OK) << tw_last_error();
+  ASSERT_NO_FATAL_FAILURE(capture_stream(copies, on, &graph));
   impl::Proxy* proxy = nullptr;
   ASSERT_EQ(impl::Proxy::of(*a.context, &proxy), TW_OK);
   auto made = std::make_unique<FullQueue>(std::move(on->queue), *proxy);
