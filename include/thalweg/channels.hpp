@@ -37,6 +37,10 @@ class [[nodiscard]] BoundEnd {
     std::memcpy(&guard, &given, sizeof guard);
     return guard;
   }
+  /// Its way: mapped, or carried by the host, and why.
+  [[nodiscard]] std::string explain() const {
+    return text_of([this](char* to, size_t* size) { return tw_channel_end_explain(get(), to, size); });
+  }
   /// Throws the failure: a wait of its code that failed, the peer's failure, a lost peer. Does not block.
   void check() const { check_status(tw_channel_end_check(get())); }
   /// Its code has ended: the end that the destructor makes too, and how it went.
@@ -45,10 +49,11 @@ class [[nodiscard]] BoundEnd {
 
  protected:
   static void check_status(tw_status status) { detail::check(status); }
-  static tw_channel_options options(const char* place, std::chrono::nanoseconds timeout) {
+  static tw_channel_options options(const char* place, std::chrono::nanoseconds timeout, size_t message_bytes = 0) {
     tw_channel_options made = TW_CHANNEL_OPTIONS_INIT;
     made.place = place;
     made.timeout_ns = std::max<uint64_t>(1, nanoseconds(timeout));  // 0 is the default
+    made.message_bytes = message_bytes;
     return made;
   }
   void hold(tw_channel_end* made) { handle_ = Handle<tw_channel_end, tw_channel_end_release>(made); }
@@ -60,12 +65,13 @@ class [[nodiscard]] BoundEnd {
 }  // namespace detail
 
 /// The sending end of a channel for code at a place. timeout: of binding, which waits for the peer, and of every wait of the code.
+/// message_bytes: the longest message, where the host carries the channel (0: 1 MiB).
 class [[nodiscard]] BoundSend : public detail::BoundEnd<device::SendEnd> {
  public:
   BoundSend() = default;
   BoundSend(tw_endpoint* to, uint64_t channel, const char* place = "host",
-            std::chrono::nanoseconds timeout = std::chrono::seconds(30)) {
-    const tw_channel_options how = options(place, timeout);
+            std::chrono::nanoseconds timeout = std::chrono::seconds(30), size_t message_bytes = 0) {
+    const tw_channel_options how = options(place, timeout, message_bytes);
     tw_channel_end* made = nullptr;
     check_status(tw_channel_bind_send(to, channel, &how, &made));
     hold(made);

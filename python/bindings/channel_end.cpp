@@ -47,13 +47,14 @@ struct ChannelEnd {
 /// bind(endpoint, options, handle) without the GIL; the options are filled in.
 template <class Bind>
 nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, nb::handle place, nb::handle timeout,
-                 Bind bind) {
+                 size_t message_bytes, Bind bind) {
   Endpoint& endpoint = *nb::inst_ptr<Endpoint>(peer);
   tw_endpoint* const given = endpoint.get();
   tw_channel_options options = TW_CHANNEL_OPTIONS_INIT;
   const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
   options.place = place.is_none() ? nullptr : name.c_str();
   options.timeout_ns = duration_of(timeout.ptr(), 0);
+  options.message_bytes = message_bytes;
   made->enter(peer);  // before there is a handle, which a call that is interrupted may leave as well
   try {
     check(without_gil({endpoint.worker}, [&] { return bind(given, options, &made->handle); }));
@@ -64,8 +65,9 @@ nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, 
   return nb::cast(made.release(), nb::rv_policy::take_ownership);
 }
 
-nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t channel, nb::handle place, nb::handle timeout) {
-  return bound(std::make_unique<ChannelEnd>(), peer, place, timeout,
+nb::object bind_send(nb::handle_t<Endpoint> peer, uint64_t channel, nb::handle place, nb::handle timeout,
+                     size_t message_bytes) {
+  return bound(std::make_unique<ChannelEnd>(), peer, place, timeout, message_bytes,
                [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
                  return tw_channel_bind_send(endpoint, channel, &options, out);
                });
@@ -87,7 +89,7 @@ nb::object bind_recv(nb::handle_t<Endpoint> peer, nb::iterable buffers, uint64_t
     given.push_back({view->data(), argument.length, argument.options.layout});
     made->buffers.push_back(std::move(view));
   }
-  return bound(std::move(made), peer, place, timeout,
+  return bound(std::move(made), peer, place, timeout, 0,
                [&](tw_endpoint* endpoint, const tw_channel_options& options, tw_channel_end** out) {
                  return tw_channel_bind_recv(endpoint, given.data(), given.size(), channel, &options, out);
                });
@@ -130,6 +132,13 @@ void bind_channel_end(nb::module_& m) {
       .def_prop_ro("guard", &guard_of, "The bytes of a thalweg::device::Guard, which the kernel takes by value.")
       .def_prop_ro("recv_buffers", &recv_buffers_of, "For each buffer the number by which the kernel posts a receive into it.")
       .def(
+          "explain",
+          [](ChannelEnd& s) {
+            tw_channel_end* const end = s.get();
+            return text_of([end](char* to, size_t* size) { return tw_channel_end_explain(end, to, size); });
+          },
+          "Its way: mapped, or carried by the host, and why.")
+      .def(
           "check", [](ChannelEnd& s) { check(tw_channel_end_check(s.get())); },
           "Raises what went wrong: what the kernel recorded when it gave up, the peer's failure, PeerLost. Waits for nothing.")
       .def(
@@ -141,10 +150,13 @@ void bind_channel_end(nb::module_& m) {
   context_manager<ChannelEnd>(m.attr("ChannelEnd"), "release");
   m.def(
       "bind_send", &bind_send, arg("peer"), arg("channel") = 0, nb::kw_only(), arg("place") = none, arg("timeout") = none,
+      arg("message_bytes") = 0,
       "Takes the sending end of the channel (peer, channel) for a kernel at place (\"cuda:1\", \"emulated\"; None: \"host\").\n"
       "Waits, with the GIL released, until the peer has bound the other end, or prepared a plan or called recv_on for it.\n"
-      "timeout: seconds of that, and of every wait of the kernel (30). Raises Unsupported where the two ends do not reach\n"
-      "each other by loads and stores, BusyError when something here uses the end, TimedOut, PeerLost.");
+      "timeout: seconds of that, and of every wait of the kernel (30). message_bytes: the longest message, where the two ends\n"
+      "do not reach each other by loads and stores and the host carries the messages through bounce buffers (0: 1 MiB).\n"
+      "Raises BusyError when something here uses the end, LimitError where these would have more than 64 MiB for one peer,\n"
+      "Unsupported where the receiving kernel does not reach its own buffers, TimedOut, PeerLost.");
   m.def("bind_recv", &bind_recv, arg("peer"), arg("buffers"), arg("channel") = 0, nb::kw_only(), arg("place") = none,
         arg("timeout") = none,
         "Takes the receiving end. buffers: where messages may land, arrays of any strides and (buffer, Layout) among them. "

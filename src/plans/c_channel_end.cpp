@@ -23,6 +23,7 @@ Status bind(tw_endpoint* endpoint, uint64_t channel, bool sends, std::span<const
   const Options<tw_channel_options> options(given, kDefaults);
   Proxy* proxy = nullptr;
   if (Status s = Proxy::of(endpoint->worker->context, &proxy); is_error(s)) return s;
+  proxy->release_left(false);
   auto made = std::make_unique<tw_channel_end>(*proxy, *endpoint);
   if (Status s = made->bind(channel, sends, buffers, *options); is_error(s)) return s;
   *out = made.release();
@@ -62,6 +63,12 @@ tw_status tw_channel_end_recv_buffer(const tw_channel_end* end, size_t index, ui
     return fail(TW_ERR_INVALID, "there is no buffer %zu: the end has %zu", index, end->recv_buffers.size());
   *recv_buffer = end->recv_buffers[index];
   return TW_OK;
+}
+
+tw_status tw_channel_end_explain(const tw_channel_end* end, char* buffer, size_t* size) {
+  if (Status s = check(end, size); is_error(s)) return s;
+  const std::string text = end->explain();
+  return copy_out(text.c_str(), text.size() + 1, buffer, size);
 }
 
 tw_status tw_channel_end_check(tw_channel_end* end) {

@@ -87,7 +87,7 @@ Status Channel::begin_epoch() {
   state_ = State::opening;
   status_ = TW_OK;
   owner = nullptr;
-  used_ = every_round_ = agreed_ = false;
+  used_ = was_mapped_ = every_round_ = agreed_ = false;
   begin_pair();
   say_open();
   return TW_OK;

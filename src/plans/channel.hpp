@@ -179,7 +179,7 @@ class Channel {
   Status renew_words();
   Status make_words();
   void retire_words();
-  bool past_runs() const { return users_.have_past_runs(open() ? epoch_ : 0, state_ == State::failed); }
+  bool past_runs() const { return users_.have_past_runs(open() ? epoch_ : 0, state_ == State::failed && was_mapped_); }
   bool runs_under_way() const;
   void retire(Retired&& one) { retired_.keep(std::move(one), runs_under_way()); }
   unsigned settle();
@@ -219,6 +219,7 @@ class Channel {
   std::string why_;
   uint32_t epoch_ = 0;
   bool used_ = false;                                                    // that epoch, by a plan or kernel here
+  bool was_mapped_ = false;                                              // that epoch
   ControlMessage theirs_;                                                // the `open` of the peer's newest epoch
   bool there_ = false;                                                   // that epoch is not over, as far as is known here
   bool result_here_ = false, result_there_ = false, both_reach_ = true;  // of the pair

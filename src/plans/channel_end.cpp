@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans/channel_end.hpp"
 
+#include "base/log.hpp"
 #include "core/c_checks.hpp"
 #include "devices/registry.hpp"
 #include "plans/plan_list.hpp"
@@ -14,9 +15,7 @@ namespace {
 constexpr size_t kAbortAt = 128, kPinnedBytes = 192;
 static_assert(sizeof(device::Failure) <= kAbortAt);
 
-constexpr const char* kRemedy =
-    "the code of both ends must reach the other's memory by loads and stores: on one machine over shm, with memory of "
-    "tw_memory_allocate or of devices at both ends; elsewhere use a plan on a queue";
+constexpr uint64_t kMessageBytes = uint64_t{1} << 20;  // unless the options say another number
 
 unsigned long long number(uint64_t value) { return value; }
 
@@ -32,14 +31,6 @@ Status code_of(const device::Failure& failure, bool sender) {
   return of_flag && code != TW_ERR_TRUNCATED ? Status{TW_ERR_PROTOCOL} : code;
 }
 
-std::string text_of(const device::Failure& failure, Status code) {
-  if (code == TW_ERR_TRUNCATED) return "a message was longer than the buffer that was posted for it";
-  char text[200];
-  std::snprintf(text, sizeof text, "the code that was bound to it gave up (%s): its operation %llu waited for %llu, found %llu",
-                status_name(code), failure.what, failure.expected, failure.found);
-  return text;
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ binding
@@ -47,6 +38,7 @@ std::string text_of(const device::Failure& failure, Status code) {
 Status tw_channel_end::bind(uint64_t tag, bool sends, std::span<const tw_channel_buffer> given,
                             const tw_channel_options& options) {
   const uint64_t limit = options.timeout_ns != 0 ? options.timeout_ns : 30 * kSecond;
+  message_bytes_ = options.message_bytes != 0 ? options.message_bytes : kMessageBytes;
   if (Status s = take_buffers(given); is_error(s)) return s;
   if (Status s = choose_executor(options.place); is_error(s)) return s;
   if (executor_->device() != nullptr) kernels_wait_.emplace();
@@ -97,8 +89,8 @@ Status tw_channel_end::make_guard(uint64_t timeout_ns) {
   return TW_OK;
 }
 
-/// As a plan of these receives would: a buffer that the executor does not reach makes the host carry the channel; the peer
-/// gets that, so its bind fails at once too. Pinning takes its time, so nobody else waits for it: not under Proxy::mutex().
+/// Buffers that the code does not reach are of no use to it; the peer is told, so its bind fails at once, too (Channel::advance_words).
+/// Pinning takes its time, so nobody else waits for it: not under Proxy::mutex().
 Status tw_channel_end::admit_buffers(std::string* why) {
   for (const Buffer& one : buffers_) {
     const int64_t first = one.layout != nullptr ? one.layout->first : 0;
@@ -140,7 +132,8 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
     if (Status s = channel->start(this, reachable, why, true); is_error(s)) return s;
   }
   proxy_.hurry();
-  return await_open(deadline);
+  if (Status s = await_open(deadline); is_error(s)) return s;
+  return why_carried_.empty() ? Status{TW_OK} : carry();
 }
 
 /// As Channel::settled(), of all buffers.
@@ -163,26 +156,60 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
     }
     if (is_error(status = proxy_.await_change(lock, [this] { tw_worker_progress(endpoint_.worker); }))) break;
   }
-  if (status == TW_OK && channel_->state() == Channel::State::proxied) {
-    const std::string why = channel_->why();
-    status = fail(TW_ERR_UNSUPPORTED, "channel %llu is carried by the host: %s; %s", number(channel_->name.tag), why.c_str(),
-                  kRemedy);
-    const std::string text = last_error();
-    channel_->refuse_end(channel_->epoch(), status, text);  // the next epoch begins anew
-    set_last_error(text);
-  }
   if (is_error(status)) return status;
   channel_->rely(this);
   epoch_ = channel_->epoch();
   if (!channel_->sender) channel_->tell_every_round();
   address = channel_->words();
+  if (channel_->state() == Channel::State::proxied) why_carried_ = channel_->why();
   return TW_OK;
+}
+
+/// The host's half of the end, instead of the peer's words.
+Status tw_channel_end::carry() {
+  if (channel_->sender) {
+    carried_ = std::make_unique<CarriedSend>(proxy_, *channel_, *executor_, message_bytes_);
+  } else {
+    auto made = std::make_unique<CarriedRecv>(proxy_, *channel_, *executor_);
+    for (size_t i = 0; i < buffers_.size(); ++i) made->add(recv_buffers[i], buffers_[i]);
+    carried_ = std::move(made);
+  }
+  if (const Status status = carried_->open(); is_error(status)) {
+    const std::string text = last_error();
+    const std::lock_guard lock(proxy_.mutex());
+    channel_->refuse_end(epoch_, status, text);  // the peer's bind fails, or its end
+    set_last_error(text);
+    return status;
+  }
+  address = carried_->address();
+  proxy_.watch(carried_.get());
+  warn_once(("channel-carried-" + why_carried_).c_str(),
+            "the host carries a channel that a kernel is bound to: " + why_carried_);
+  return TW_OK;
+}
+
+std::string tw_channel_end::explain() const {
+  const std::string head = "channel " + std::to_string(channel_->name.tag) + ", the " +
+                           (channel_->sender ? "sending" : "receiving") + " end, of " + executor_->name() + ": ";
+  if (carried_ == nullptr) return head + "mapped";
+  return head + "by the host, as " + why_carried_ + carried_->describe();
 }
 
 // ------------------------------------------------------------------------------------------------ bound
 
 void tw_channel_end::on_channel_failed(const Channel&, Status status, const std::string&) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(pinned_ + kAbortAt), static_cast<uint64_t>(int64_t{status}), __ATOMIC_RELEASE);
+}
+
+std::string tw_channel_end::text_of(const device::Failure& failure, Status code) const {
+  if (code == TW_ERR_TRUNCATED) {
+    const auto* const sends = dynamic_cast<const CarriedSend*>(carried_.get());
+    return sends != nullptr ? sends->why_truncated() : "a message was longer than the buffer that was posted for it";
+  }
+  char text[200];
+  std::snprintf(text, sizeof text, "the code that was bound to it gave up (%s): its operation %llu waited for %llu, found %llu",
+                status_name(code), failure.what, failure.expected, failure.found);
+  return text;
 }
 
 Status tw_channel_end::check() {
@@ -212,6 +239,7 @@ Status tw_channel_end::end_receives() {
 }
 
 Status tw_channel_end::release() {
+  if (carried_ != nullptr) carried_->end();
   const bool failed = is_error(check());
   const Status status = failed || channel_->sender ? Status{TW_OK} : end_receives();
   const std::string why = is_error(status) ? last_error() : "";
@@ -220,7 +248,23 @@ Status tw_channel_end::release() {
   return status;
 }
 
+/// What it sent goes to the peer, whenever that takes it. A receive ends: it was taken, or the channel has failed.
+void tw_channel_end::end_carried() {
+  const auto failed = [this] {
+    const std::lock_guard lock(proxy_.mutex());
+    return channel_->state() == Channel::State::failed;
+  };
+  bool over = carried_->over();
+  if (!over && (!channel_->sender || failed())) {
+    carried_->cancel();
+    over = carried_->await_over(static_cast<uint64_t>(std::chrono::nanoseconds(proxy_.patience).count()));
+  }
+  if (!over) proxy_.leave(std::move(carried_));
+  carried_.reset();
+}
+
 void tw_channel_end::let_go() {
+  if (carried_ != nullptr) end_carried();
   if (channel_ != nullptr) {
     Proxy::Offered offered;
     for (const uint16_t index : recv_buffers) offered.emplace_back(channel_, index);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tw_channel_end: an end of a channel that code of the user's runs. The channel is opened as a plan opens it (channel.hpp); then
-// the executor's words and a guard go to the user, and all that is left is to report a failure.
+// the words that the code works on and a guard go to the user. Where the channel is mapped, all that is left is to report a failure;
+// where the host carries it, its half of the end does what the code asks for (carried_end.hpp).
 //
 // Life: bound (the channel's only user) -> released. What the code recorded in the guard is found by check() and release().
 #pragma once
@@ -9,6 +10,7 @@
 
 #include "core/endpoint.hpp"
 #include "devices/deferred_release.hpp"
+#include "plans/carried_end.hpp"
 #include "plans/channel.hpp"
 
 struct tw_channel_end final : thalweg::impl::ChannelUser {
@@ -17,6 +19,7 @@ struct tw_channel_end final : thalweg::impl::ChannelUser {
   ~tw_channel_end() override { proxy_.users_.fetch_sub(1); }
   /// buffers: of a receiver.
   Status bind(uint64_t tag, bool sends, std::span<const tw_channel_buffer> buffers, const tw_channel_options& options);
+  std::string explain() const;
   Status check();
   Status release();
   void on_channel_failed(const thalweg::impl::Channel& channel, Status status, const std::string& why) override;
@@ -27,10 +30,7 @@ struct tw_channel_end final : thalweg::impl::ChannelUser {
   uint64_t address = 0;  // SendEnd or RecvEnd
 
  private:
-  struct Buffer {
-    uint64_t address, length;
-    const thalweg::impl::Layout* layout;  // null: contiguous
-  };
+  using Buffer = thalweg::impl::CarriedRecv::Buffer;  // whose layout is the user's, and only for bind()
   Status take_buffers(std::span<const tw_channel_buffer> given);
   Status choose_executor(const char* place);
   Status make_guard(uint64_t timeout_ns);
@@ -39,7 +39,10 @@ struct tw_channel_end final : thalweg::impl::ChannelUser {
   Status offer();
   Status settled() const;
   Status await_open(const thalweg::impl::Deadline& deadline);
+  Status carry();
+  std::string text_of(const thalweg::device::Failure& failure, Status code) const;
   Status end_receives();
+  void end_carried();
   void let_go();
 
   thalweg::impl::Proxy& proxy_;
@@ -47,7 +50,9 @@ struct tw_channel_end final : thalweg::impl::ChannelUser {
   thalweg::impl::Executor* executor_ = nullptr;
   std::optional<thalweg::impl::KernelsWait> kernels_wait_;  // a device's
   thalweg::impl::Channel* channel_ = nullptr;
+  std::unique_ptr<thalweg::impl::CarriedEnd> carried_;
+  std::string why_carried_;
   std::vector<Buffer> buffers_;
-  uint64_t abort_flag_ = 0, pinned_ = 0;
+  uint64_t message_bytes_ = 0, abort_flag_ = 0, pinned_ = 0;
   uint32_t epoch_ = 0;  // of the channel: what the code runs on
 };

@@ -46,6 +46,10 @@ unsigned Channel::advance() {
 /// The other end's words; for the receiver that is the result.
 unsigned Channel::advance_words() {
   if (result_here_) return 0;
+  if (users_.alone() && is_error(reachable_)) {  // a kernel has no use for what comes to memory that it does not reach
+    refuse_end(epoch_, reachable_, unreachable_);
+    return 1;
+  }
   Status status = reachable_;
   std::string why = unreachable_;
   if (!is_error(status) && their_words_.address() == 0) {
@@ -87,6 +91,7 @@ void Channel::give_result(Status status, const std::string& why) {
 void Channel::decide() {
   if (state_ != State::opening || !result_here_ || !result_there_) return;
   state_ = both_reach_ ? State::mapped : State::proxied;
+  was_mapped_ = both_reach_;
   if (state_ == State::mapped) {
     if (const Status status = finish_mapped(); is_error(status)) refuse_end(epoch_, status, last_error());
   }

@@ -49,7 +49,7 @@ class ChannelUsers {
   /// A user waits until an epoch is open.
   bool wait() const;
   /// Runs of epochs that are over are under way. They end soon, but nothing ends them at once. open: the epoch that is open now; 0:
-  /// none. failed: the newest one; what a kernel does is seen by that alone.
+  /// none. failed: the newest one, which was mapped; what a kernel does is seen by that alone.
   bool have_past_runs(uint32_t open, bool failed) const;
   /// Runs of any epoch are.
   bool have_runs() const;

@@ -13,8 +13,7 @@ using namespace thalweg::impl;
 
 namespace {
 
-constexpr uint64_t kMostBounced = 64u << 20;  // bytes of a peer's bounce buffers, which are pinned
-constexpr uint32_t kStepsOfBounced = 3;       // of the program: a copy, the doorbell, and the wait for its end
+constexpr uint32_t kStepsOfBounced = 3;  // of the program: a copy, the doorbell, and the wait for its end
 
 /// What is done with the other memories of what is carried.
 void carry_along(Resolved& one) {
@@ -127,16 +126,10 @@ void CarriedSteps::make_bounce(size_t index) {
   const bool moves = step.op.length != 0 && (step.moves_to_peer() || step.moves_here());
   if (!moves || executor_->device() == nullptr || pieces_.count(index) != 1) return;
   if (list_.size() * kStepsOfBounced > kMostSteps || !is_short(index) || !resolved_.may_bounce(index)) return;
-  ProxyPeer& peer = *out.peer;
-  {
-    const std::lock_guard lock(proxy_.mutex());
-    if (peer.bounces == nullptr) peer.bounces = std::make_unique<Arena>(proxy_.context, MemoryPlace{});
-  }
   uint64_t address = 0;
-  if (peer.bounces->bytes() + step.op.length > kMostBounced || is_error(peer.bounces->allocate(step.op.length, &address)))
-    return;
+  if (!proxy_.take_bounces(*out.peer, step.op.length, &address)) return;
   if (!is_error(resolved_.bounce(index, address))) return;
-  peer.bounces->free(address, step.op.length);
+  out.peer->bounces->free(address, step.op.length);
 }
 
 void CarriedSteps::make_piece(size_t index, uint32_t piece, uint64_t* words) {

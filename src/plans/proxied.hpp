@@ -17,7 +17,17 @@ namespace thalweg::impl {
 
 constexpr size_t kProxiedWords = 5;  // ring, done, received, value, address
 
-struct Proxied {
+/// What the proxy's thread looks at in each turn, under its mutex.
+struct Watched {
+  Watched() = default;
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+  virtual ~Watched() = default;
+  /// Begins what code has asked for. True: something happened.
+  virtual bool look() = 0;
+};
+
+struct Proxied final : Watched {
   uint64_t* ring = nullptr;  // pinned, or the host's
   uint64_t* done = nullptr;
   uint64_t* value = nullptr;
@@ -31,8 +41,8 @@ struct Proxied {
   /// A run failed: notifies the plan. Any thread.
   std::function<void(Status status, const char* why)> failed;
 
-  /// Begins the next run when it was asked for. True: something happened. Any thread.
-  bool look();
+  /// Begins the next run when it was asked for. Any thread, with the mutex or without.
+  bool look() override;
   void finish(Status status, const char* why);
   static void on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info* info);
 };

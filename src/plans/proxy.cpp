@@ -14,6 +14,7 @@
 #include "core/farewell.hpp"
 #include "core/hello.hpp"
 #include "memory/registry_state.hpp"
+#include "plans/carried_end.hpp"
 #include "plans/channel.hpp"
 #include "plans/plan.hpp"
 #include "plans/proxied.hpp"
@@ -46,6 +47,8 @@ void end_token_of(tw_context& context, uint64_t token) {
 [[maybe_unused]] const bool kAnswers = (set_proxy_address(address_of), set_token_ended(end_token_of), true);
 
 }  // namespace
+
+Proxy::Proxy(tw_context& of) : context(of) {}
 
 Status Proxy::of(tw_context& context, Proxy** out) {
   const std::lock_guard lock(context.plans_mutex);
@@ -280,19 +283,28 @@ void Proxy::leave(tw_plan* plan) {
   left_.push_back(plan);
 }
 
+void Proxy::leave(std::unique_ptr<CarriedEnd> end) {
+  const std::lock_guard lock(leaving_);
+  left_ends_.push_back(std::move(end));
+}
+
 /// Under no lock: a plan's end takes the proxy's, and waits.
 void Proxy::release_left(bool waits) {
   std::vector<tw_plan*> all;
+  std::vector<std::unique_ptr<CarriedEnd>> ends;
   {
     const std::lock_guard lock(leaving_);
     all.swap(left_);
+    ends.swap(left_ends_);
   }
-  if (all.empty()) return;
+  if (all.empty() && ends.empty()) return;
   const std::string before = last_error();  // that a peer is still stopped is no error of the caller's
   std::erase_if(all, [waits](tw_plan* plan) { return end_left(plan, waits); });
+  std::erase_if(ends, [waits](const auto& end) { return waits ? end->await_over(kSecond) : end->over(); });
   set_last_error(before);
   const std::lock_guard lock(leaving_);
   left_.insert(left_.end(), all.begin(), all.end());
+  for (std::unique_ptr<CarriedEnd>& end : ends) left_ends_.push_back(std::move(end));
 }
 
 void Proxy::send(ProxyPeer& peer, const ControlMessage& message) {
@@ -488,16 +500,24 @@ void Proxy::abandon(const Offered& offered) {
 
 // ------------------------------------------------------------------------------------------------ the thread
 
-void Proxy::watch(Proxied* step) {
+bool Proxy::take_bounces(ProxyPeer& peer, uint64_t length, uint64_t* address) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (peer.bounces == nullptr) peer.bounces = std::make_unique<Arena>(context, MemoryPlace{});
+  }
+  return peer.bounces->bytes() + length <= kMostBounced && !is_error(peer.bounces->allocate(length, address));
+}
+
+void Proxy::watch(Watched* one) {
   const std::lock_guard lock(mutex_);
-  steps_.push_back(step);
+  steps_.push_back(one);
   (void)tw_worker_wake(worker_);
 }
 
 Status Proxy::unwatch(Proxied* step) {
   {
     const std::lock_guard lock(mutex_);
-    std::erase(steps_, step);
+    forget(step);
     if (step->running.load(std::memory_order_acquire) && step->request != TW_REQUEST_NONE)
       (void)tw_request_cancel(step->request);
   }
@@ -520,7 +540,7 @@ void Proxy::hurry() {
 
 unsigned Proxy::look_at_steps() {
   unsigned events = 0;
-  for (Proxied* step : steps_) events += step->look();
+  for (Watched* const one : steps_) events += one->look() ? 1 : 0;
   return events;
 }
 

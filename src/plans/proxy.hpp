@@ -29,8 +29,12 @@ struct tw_plan;
 
 namespace thalweg::impl {
 
+class CarriedEnd;
 class Channel;
 struct Proxied;
+struct Watched;
+
+inline constexpr uint64_t kMostBounced = 64u << 20;  // bytes of a peer's bounce buffers, which are pinned
 
 /// Another process's proxy, or our own. Shared by channels, and by plans whose steps are carried there.
 struct ProxyPeer : std::enable_shared_from_this<ProxyPeer> {
@@ -40,7 +44,7 @@ struct ProxyPeer : std::enable_shared_from_this<ProxyPeer> {
   size_t early = 0;                 // channels that it opened and that are not named here yet
   bool malformed = false;           // it sent a message that cannot be parsed, and that was logged
   std::atomic<uint64_t> unsent{0};  // what messages to it cost that are not sent yet
-  /// Bounce buffers of carried steps: shared memory, which it may map, and in which nothing else lies; pinned for the devices that use it,
+  /// Bounce buffers of carried steps and ends: shared memory, which it may map, and in which nothing else lies; pinned for the devices that use it,
   /// and unpinned when no kernel waits (devices/deferred_release.hpp). Made once, under the proxy's mutex.
   std::unique_ptr<Arena> bounces;
 };
@@ -49,7 +53,7 @@ class Proxy final : public Extension {
  public:
   /// The context's, made at the first call. Any thread.
   static Status of(tw_context& context, Proxy** out);
-  explicit Proxy(tw_context& context) : context(context) {}
+  explicit Proxy(tw_context& context);
   ~Proxy() override;
   unsigned users() const override { return users_.load(); }
 
@@ -77,6 +81,8 @@ class Proxy final : public Extension {
   void forget(const Queue* queue);
   /// A plan of a queue that has gone, which ends when its peer goes on, or is lost. Nobody else has it: release_left() ends it.
   void leave(tw_plan* plan);
+  /// A kernel's end that was released while its messages wait for the peer.
+  void leave(std::unique_ptr<CarriedEnd> end);
   /// Ends those that can be, at calls of the user's. waits: also for their peers, a second each. Not under mutex().
   void release_left(bool waits);
   void settle() override { release_left(true); }
@@ -109,9 +115,13 @@ class Proxy final : public Extension {
     lock.lock();
     return interrupt;
   }
-  /// A step for the host to run, from now on until unwatch(), which cancels what still waits for the peer. TW_ERR_BUSY: it is
-  /// under way, the peer has begun to take it; the step stays. Not under mutex().
-  void watch(Proxied* step);
+  /// Bounce buffers for messages with the peer, which are released by it. False: they would have too many bytes. Not under mutex().
+  bool take_bounces(ProxyPeer& peer, uint64_t length, uint64_t* address);
+  /// A step, or an end, for the host to look at from now on, until unwatch() or forget(). Not under mutex().
+  void watch(Watched* one);
+  /// Under mutex().
+  void forget(const Watched* one) { std::erase(steps_, one); }
+  /// Cancels what still waits for the peer. TW_ERR_BUSY: it is under way, the peer has begun to take it; the step stays. Not under mutex().
   Status unwatch(Proxied* step);
   /// Something was or will be triggered just now: polls more often for a while. Any thread, no lock.
   void hurry();
@@ -166,10 +176,11 @@ class Proxy final : public Extension {
   std::map<std::tuple<ProxyPeer*, ChannelName, bool>, ControlMessage> early_;
   uint32_t last_epoch_ = 0;
   bool answering_ = false;  // the proxy's thread handles peers' messages
-  std::vector<Proxied*> steps_;
+  std::vector<Watched*> steps_;
 
-  std::mutex leaving_;  // of left_
+  std::mutex leaving_;  // of left_ and left_ends_
   std::vector<tw_plan*> left_;
+  std::vector<std::unique_ptr<CarriedEnd>> left_ends_;
 
   std::mutex inbox_mutex_;
   Arrivals inbox_;

@@ -27,12 +27,14 @@ def await_word(word, index, number):
 
 def send_message(end, payload):
     """As thalweg::device::Sender::send does, into a contiguous buffer."""
-    count, credits, flags, recv_buffers = words(end.address, 4)
+    count, credits, flags, recv_buffers, lengths = words(end.address, 5)
     recv_buffer = await_word(words(credits, SLOTS), count % SLOTS, count)
     entry = words(recv_buffers + recv_buffer * RECV_BUFFER_BYTES, RECV_BUFFER_BYTES // 8)
     base, capacity = entry[0], entry[-1]
     assert len(payload) <= capacity
     ctypes.memmove(base, payload, len(payload))
+    if lengths:
+        words(lengths, SLOTS)[count % SLOTS] = len(payload)
     words(flags, SLOTS)[count % SLOTS] = (count + 1) << 16
     words(end.address, 1)[0] = count + 1
 
@@ -65,14 +67,17 @@ def echo_by_a_plan(endpoint, pipe, length):
         pipe.recv()
 
 
-def test_a_kernel_exchanges_messages_with_a_plan_of_another_process():
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_kernel_exchanges_messages_with_a_plan_of_another_process(transport):
     length = 1003
-    with connected(echo_by_a_plan, length, transport="shm") as (endpoint, pipe):
+    with connected(echo_by_a_plan, length, transport=transport) as (endpoint, pipe):
         memory = tw.Memory.allocate(endpoint.worker.context, 2 * length)
         halves = [memoryview(memory)[:length], memoryview(memory)[length:]]
         with tw.bind_send(endpoint, 1, timeout=LIMIT) as out, tw.bind_recv(endpoint, halves, 2, timeout=LIMIT) as back:
             assert len(back.recv_buffers) == 2
             assert len(out.guard) == 32
+            for end in out, back:
+                assert ("mapped" if transport == "shm" else "by the host, as ") in end.explain()
             for turn in range(MESSAGES):
                 payload = os.urandom(length)
                 post(back, back.recv_buffers[turn % 2])
@@ -86,17 +91,29 @@ def test_a_kernel_exchanges_messages_with_a_plan_of_another_process():
         pipe.send("end")
 
 
-def refuse(endpoint, pipe):
-    """The other process: its end is refused too."""
-    with pytest.raises(tw.Unsupported):
-        tw.bind_recv(endpoint, [bytearray(10)], 1, timeout=LIMIT)
+def take_short_ones(endpoint, pipe):
+    """The other process: its end fails with the sender's."""
+    with tw.bind_recv(endpoint, [bytearray(1000)], 1, timeout=LIMIT) as end:
+        pipe.recv()
+        with pytest.raises(tw.Truncated, match="message_bytes"):
+            while True:
+                end.check()
     pipe.recv()
 
 
-def test_what_is_not_mapped_is_refused_at_both_ends():
-    with connected(refuse, transport="tcp") as (endpoint, pipe):
-        with pytest.raises(tw.Unsupported, match="plan on a queue"):
-            tw.bind_send(endpoint, 1, timeout=LIMIT)
+def test_what_the_host_carries_has_a_longest_message():
+    with connected(take_short_ones, transport="tcp") as (endpoint, pipe):
+        with pytest.raises(tw.LimitReached, match="message_bytes"):
+            tw.bind_send(endpoint, 2, timeout=LIMIT, message_bytes=1 << 30)
+        with tw.bind_send(endpoint, 1, timeout=LIMIT, message_bytes=100) as end:
+            count, credits, flags, recv_buffers = words(end.address, 4)
+            recv_buffer = await_word(words(credits, SLOTS), 0, 0)
+            assert words(recv_buffers + recv_buffer * RECV_BUFFER_BYTES, RECV_BUFFER_BYTES // 8)[-1] == 100
+            words(flags, SLOTS)[0] = 1 << 16 | -tw.Truncated.status  # as a kernel that would send more
+            pipe.send("failed")
+            with pytest.raises(tw.Truncated, match="message_bytes"):
+                while True:
+                    end.check()
         pipe.send("end")
 
 

@@ -114,6 +114,7 @@ ARGUMENTS = {
     "tw_channel_bind_recv": {"count": None},
     "tw_channel_end_address": {"address": None},
     "tw_channel_end_guard": {"guard": None},
+    "tw_channel_end_explain": {"size": None, "buffer": None},
     "tw_queue_call": {"fn": "function", "arg": None},
     "tw_queue_uses": {"address": "buffer", "length": None, "in_use": None},
     "tw_plan_trigger": {"queue": "on"},
@@ -169,6 +170,7 @@ CALLS = {
     "tw_channel_end_address": ["ChannelEnd.address"],
     "tw_channel_end_guard": ["ChannelEnd.guard"],
     "tw_channel_end_check": ["ChannelEnd.check"],
+    "tw_channel_end_explain": ["ChannelEnd.explain"],
     "tw_memory_query": ["memory_query"],
     "tw_memory_copy": ["copy"],
     "tw_queue_create": ["Queue"],
@@ -357,7 +359,7 @@ OPTIONS = {
     "tw_store_options": {"job_key_length": None, "timeout_ns": "timeout"},
     "tw_queue_options": {},
     "tw_plan_options": {"timeout_ns": "timeout"},
-    "tw_channel_options": {"timeout_ns": "timeout"},
+    "tw_channel_options": {"timeout_ns": "timeout", "message_bytes": ("message_bytes", ["tw_channel_bind_send"])},
     "tw_window_options": {"timeout_ns": "timeout"},
     "tw_group_options": {"timeout_ns": None},  # the world's
     "tw_init_options": {

@@ -25,6 +25,7 @@ class Ends {
     tw_channel_options o = TW_CHANNEL_OPTIONS_INIT;
     o.place = place.c_str();
     o.timeout_ns = 20'000'000'000;
+    o.message_bytes = length;
     const tw_channel_buffer buffer = {in.at(0), length, nullptr};
     for (const bool sends : {p.rank == 0, p.rank != 0}) {
       must(sends ? tw_channel_bind_send(p.endpoint, p.rank == 0 ? kThere : kBack, &o, &send)
@@ -47,6 +48,13 @@ class Ends {
     must(tw_channel_end_recv_buffer(receive, 0, &rounds->recv_buffer), "tw_channel_end_recv_buffer");
     rounds->send_guard = guard_of(send);
     rounds->receive_guard = guard_of(receive);
+  }
+
+  std::string way() const {
+    char text[1000];
+    size_t length = sizeof text;
+    must(tw_channel_end_explain(send, text, &length), "tw_channel_end_explain");
+    return std::strstr(text, ": mapped") != nullptr ? "mapped" : "by the host";
   }
 
   tw_channel_end *send = nullptr, *receive = nullptr;
@@ -75,10 +83,12 @@ Sample channel_latency_kernel(Pair& p, const Order& order) {
     own.emplace(p.context, gpu->place());
   }
   const Shape shape = shape_for(order.size, "perf_channel_thread", "perf_channel_block", "perf_channel_blocks");
+  std::string way;
   {
     const Ends ends(p, gpu ? gpu->place() : "host", in, order.size);
     ChannelRounds rounds{};
     ends.describe(&rounds);
+    way = ends.way();
     rounds.from = reinterpret_cast<u64>(out.at(0));
     rounds.bytes = order.size;
     rounds.rounds = batch_of(order);
@@ -105,8 +115,8 @@ Sample channel_latency_kernel(Pair& p, const Order& order) {
   }
   s.verified = in.check(0, order.seed + static_cast<uint64_t>(!p.rank));
   s.route = std::string(tw_endpoint_transport(p.endpoint)) + " channel, " +
-            (gpu ? "kernel of " + std::to_string(shape.blocks) + " x " + std::to_string(shape.threads) : "device code") +
-            ", mapped";
+            (gpu ? "kernel of " + std::to_string(shape.blocks) + " x " + std::to_string(shape.threads) : "device code") + ", " +
+            way;
   return s;
 }
 

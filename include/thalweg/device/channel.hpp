@@ -71,18 +71,20 @@ class Sender {
         end_(end),
         credits_(read_pointer(m, &end->credits)),
         recv_buffers_(read_pointer(m, &end->recv_buffers)),
+        lengths_(read_pointer(m, &end->lengths)),
         guard_(guard),
         next_(m.load(&end->count)) {}
 
   /// Sends `bytes` of `from`. Waits until the receive is posted. The buffer is free again when the send of a thread, warp or
   /// block returns to all of its threads; of Blocks, for a block's own part. A longer send than the receive has room for fails
-  /// on both sides with TW_ERR_TRUNCATED.
+  /// on both sides with TW_ERR_TRUNCATED; where the host carries the channel, the end may fail only after such a send has returned.
   template <class ThreadGroup>
   THALWEG_DEVICE bool send(ThreadGroup group, const Side& from, u64 bytes, u64 what = 0) {
     const u64 credit = await_slot(m_, group, guard_, what, credits_, next_);
     if (!slot_reached(credit, next_)) return false;
     const Sending sending = begin_send(m_, recv_buffers_, next_++, credit, bytes);
     if (sending.status == 0) copy(group, sending.to, from, bytes, m_);
+    if (lengths_ != nullptr && group.leads()) write_length(m_, lengths_, sending.n, bytes);
     finish_send(m_, group, end_, sending);
     if (sending.status == 0) return true;
     fail(m_, guard_, sending.status, what, sending.capacity, bytes);
@@ -99,6 +101,7 @@ class Sender {
   SendEnd* end_;
   const u64* credits_;
   const RecvBuffer* recv_buffers_;
+  u64* lengths_;
   Guard guard_;
   u64 next_;
 };

@@ -44,6 +44,12 @@ THALWEG_DEVICE void write_flag(M m, const SendEnd* end, u64 n, i64 status) {
   write_slot<publish>(m, read_pointer(m, &end->flags), n, static_cast<u64>(-status));
 }
 
+/// Before the flag, by one thread of those that finish_send() covers: the host that carries the message takes so many bytes.
+template <class M>
+THALWEG_DEVICE void write_length(M m, u64* lengths, u64 n, u64 bytes) {
+  m.store(lengths + n % kSlots, bytes);
+}
+
 struct Sending {
   u64 n;
   Side to;

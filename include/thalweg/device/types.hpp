@@ -62,7 +62,8 @@ struct SendEnd {
   u64* credits;                    // [kSlots], here; the receiver writes them remotely
   u64* flags;                      // [kSlots], at the receiver
   const RecvBuffer* recv_buffers;  // [kRecvBuffers], here; filled in before the receiver may name it, zero where there is none
-  u64 reserved[4];
+  u64* lengths;                    // [kSlots], where the host carries the messages: how long each is; null: nobody asks
+  u64 reserved[3];
   u32 arrived[kSlots];  // blocks that did their part of a send that several share; 0 before and after
 };
 /// In the receiver executor's memory.
@@ -75,7 +76,8 @@ struct RecvEnd {
   u32 arrived[kSlots];  // blocks that saw the end of a receive that several share; 0 before and after
 };
 // send(n = count++): wait for credits[n % kSlots] to reach n + 1 -> recv_buffer = credit & 0xffff; length > capacity: flag with
-//   TW_ERR_TRUNCATED's number, fail; copy; system fence; flags[n % kSlots] = (n + 1) << 16.
+//   TW_ERR_TRUNCATED's number, fail; copy; lengths[n % kSlots] = length, if there are any; system fence;
+//   flags[n % kSlots] = (n + 1) << 16.
 // post(n = posted++, recv_buffer): credits[n % kSlots] = (n + 1) << 16 | recv_buffer, one relaxed system store.
 // take(n = taken++): wait for flags[n % kSlots]; info != 0: fail with it.
 

@@ -307,58 +307,9 @@ TEST_P(ChannelEndFailures, APeersEndIsNeverBusy) {
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
-class ChannelEndRefusals : public ChannelEnds {};
-INSTANTIATE_TEST_SUITE_P(NotMapped, ChannelEndRefusals, testing::Values(kWays[2], kWays[3]),
-                         [](const auto& info) { return info.param.name; });
-
-TEST_P(ChannelEndRefusals, OverFramesBothAreToldAndPlansGoOn) {
-  const RecvBuffers recv_buffers = make_recv_buffers(1);
-  Bound send, recv;
-  both(
-      [&] {
-        EXPECT_EQ(bind_send(1, &send), TW_ERR_UNSUPPORTED);
-        expect_text({"channel 1", "carried by the host", "use a plan on a queue"});
-      },
-      [&] {
-        EXPECT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_ERR_UNSUPPORTED);
-        expect_text({"channel 1", "carried by the host", "use a plan on a queue"});
-      });
-  const Bytes data = random_bytes(800);
-  unsigned char* const from = memory(a, data.size());
-  a.store(from, data);
-  tw_plan *sends = plan(a), *receives = plan(b);
-  ASSERT_EQ(tw_plan_send(sends, a.endpoint, from, data.size(), 1, nullptr, nullptr), TW_OK);
-  ASSERT_EQ(tw_plan_recv(receives, b.endpoint, recv_buffers.at[0], data.size(), 1, nullptr, nullptr), TW_OK);
-  const auto run = [](tw_plan* one) {
-    ASSERT_EQ(tw_plan_prepare(one, kLong), TW_OK) << tw_last_error();
-    ASSERT_EQ(tw_plan_trigger(one, nullptr), TW_OK) << tw_last_error();
-    ASSERT_EQ(tw_plan_finish(one, kLong), TW_OK) << tw_last_error();
-  };
-  both([&] { run(sends); }, [&] { run(receives); });
-  EXPECT_TRUE(b.load(recv_buffers.at[0], data.size()) == data);
-  expect_guards(recv_buffers);
-}
-
 class ChannelEndPlaces : public ChannelEnds {};
 INSTANTIATE_TEST_SUITE_P(Shm, ChannelEndPlaces, testing::Values(kWays[0], kWays[1]),
                          [](const auto& info) { return info.param.name; });
-
-TEST_P(ChannelEndPlaces, ADeviceAndTheHostAreRefused) {
-  const bool host = std::strcmp(GetParam().place, "host") == 0;
-  const RecvBuffers recv_buffers = make_recv_buffers(1);
-  tw_channel_options other = options();
-  other.place = host ? "emulated:0" : "host";
-  Bound send, recv;
-  both(
-      [&] {
-        EXPECT_EQ(tw_channel_bind_send(a.endpoint, 1, &other, &send.handle), TW_ERR_UNSUPPORTED);
-        expect_text({"channel 1"});
-      },
-      [&] {
-        EXPECT_EQ(bind_recv(1, recv_buffers.given, &recv), TW_ERR_UNSUPPORTED);
-        expect_text({"channel 1"});
-      });
-}
 
 TEST_P(ChannelEndPlaces, MemoryThatTheCodeDoesNotReachIsRefusedAtBothEndsAndBetterMemoryIsNot) {
   if (std::strcmp(GetParam().place, "host") == 0) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends of channels that kernels run, against every kind of other end: a kernel, a plan, operations on a queue.
+// Ends of channels that kernels run, against every kind of other end: a kernel, a plan, operations on a queue; mapped, and carried by the
+// host.
 #include "channel_ends.hpp"
 
 namespace thalweg::tests {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Mapped, ChannelEnds, testing::Values(kWays[0], kWays[1]),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ways, ChannelEnds, testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
 using device::kSlots;
 
 TEST_P(ChannelEnds, BothAreKernels) {

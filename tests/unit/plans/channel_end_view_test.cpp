@@ -36,6 +36,8 @@ TEST(ChannelEndView, EachSendsToTheOther) {
     }
     out.check();
     in.check();
+    EXPECT_EQ(out.explain(), "channel 3, the sending end, of host: mapped");
+    EXPECT_EQ(in.explain(), "channel 3, the receiving end, of host: mapped");
     rank.barrier();
     EXPECT_EQ(in.release(), TW_OK) << tw_last_error();
     EXPECT_EQ(out.release(), TW_OK) << tw_last_error();
