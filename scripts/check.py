@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """make check: format, types, lint, every row of the conformance, sanitizers, hostile peers, fuzzing, other compilers, pages.
 
-usage: scripts/check.py [--resume] [PART ...]     all parts without arguments, except programs (make check-programs)
+usage: scripts/check.py [--resume] [PART ...]     all parts without arguments, except torch, and programs (make check-programs)
 A part takes at most 1 h. Each runs even if one before it failed, and its result goes into tests/check.json at once: passed,
 failed or skipped, seconds, processor seconds, revision, date, cores. --resume leaves out what passed at this revision already.
 LINT=all lints every source file; otherwise those that differ from main's origin, or the last commit. FUZZ_SECONDS=20 each.
@@ -268,6 +268,14 @@ def check_programs(steps: Steps) -> None:
     steps.notes.append(f"{output.count(': passed: ')} programs on the adapter passed, {output.count(': absent: ')} are absent")
 
 
+def check_torch(steps: Steps) -> None:
+    """Worlds of the real torchrun, with PyTorch's collectives beside ours. Needs the package in .venv (make build)."""
+    if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
+        raise Skipped("no PyTorch in .venv (scripts/setup.sh torch)")
+    output = steps.run(PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/test_torchrun.py")
+    steps.notes.append(output.strip().splitlines()[-1])
+
+
 PARTS: dict[str, Callable[[Steps], None]] = {
     "format": check_format,
     "types": check_types,
@@ -282,9 +290,10 @@ PARTS: dict[str, Callable[[Steps], None]] = {
     "aarch64": check_aarch64,
     "wheel": check_wheel,
     "page": check_page,
+    "torch": check_torch,
     "programs": check_programs,
 }
-APART = {"programs"}  # by name only
+APART = {"torch", "programs"}  # by name only
 
 
 def git(*words: str) -> str:

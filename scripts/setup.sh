@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: system packages (as root, with apt), and .venv with its Python packages.
 # As another user it only checks, and says what to install. What is optional and absent is reported.
-# usage: scripts/setup.sh [check|programs|cuda]   check: also what `make check` needs (clang, chromium, aarch64's compiler and qemu)
+# usage: scripts/setup.sh [check|programs|cuda|torch]   check: also what `make check` needs (clang, chromium, aarch64's compiler and qemu)
 #                                                 programs: also other people's programs for `make check-programs` (hpcc)
 #                                                 cuda: also nvcc, into .venv (optional: it compiles the CUDA kernels)
+#                                                 torch: also PyTorch, into .venv (up to 5 GB; worlds of the real torchrun are tested)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -74,6 +75,9 @@ fi
 if [ "${1:-}" = cuda ] && ! compgen -G '.venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc' >/dev/null; then
   .venv/bin/python -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' \
     'nvidia-nvvm==13.0.*' 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' || echo "setup: nvcc could not be installed"
+fi
+if [ "${1:-}" = torch ] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.*' || echo "setup: PyTorch could not be installed"
 fi
 # UCX's headers of 1.22 for the adapter: the distribution's are older. 43 MB; it needs no CUDA, whatever its name says.
 if ! compgen -G '.venv/lib/python3*/site-packages/libucx_cu12-1.22.*' >/dev/null; then
