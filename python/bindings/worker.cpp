@@ -106,6 +106,22 @@ PyObject* worker_flush(Worker& self, nb::handle owner, bool blocking, uint64_t d
   return deliver(operation, blocking, deadline);
 }
 
+/// Handlers may be methods of what has the worker: such a cycle is found.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const auto& [id, callable] : nb::inst_ptr<Worker>(self)->handlers) Py_VISIT(callable.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  const auto callables = std::exchange(nb::inst_ptr<Worker>(self)->handlers, {});
+  return 0;
+}
+
+PyType_Slot slots[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(&traverse)}, {Py_tp_clear, reinterpret_cast<void*>(&clear)}, {0, nullptr}};
+
 }  // namespace
 
 void Worker::close() noexcept {
@@ -215,7 +231,7 @@ void bind_worker(nb::module_& m) {
       "threads: \"single\" (one thread at a time) or \"multi\"; progress: \"caller\" (this worker's calls move its\n"
       "work) or \"thread\" (the library's thread does); unexpected_budget: bytes of unmatched messages kept (0: 64 MiB).\n"
       "After fork() the child gets ForkedError.",
-      nb::is_weak_referenceable())
+      nb::is_weak_referenceable(), nb::type_slots(slots))
       .def("__init__", &worker_init, arg("context"), nb::kw_only(), arg("threads") = "single", arg("progress") = "caller",
            arg("unexpected_budget") = 0)
       .def_prop_ro("context", [](Worker& w) { return w.context; })

@@ -156,12 +156,11 @@ void Completions::leave() {
   counters_.clear();
 }
 
+/// Ended requests, entries of queues and callbacks that are due: nobody has seen them yet.
 void Completions::forget(const Peer& peer) {
-  for (tw_completion_queue* queue : queues_) {
-    for (OpRun* run = queue->ended.front(); run != nullptr; run = run->link.next) {
-      if (run->info.endpoint == peer.endpoint) run->info.endpoint = nullptr;
-    }
-  }
+  runs_->each([&peer](OpRun& run) {
+    if (run.info.endpoint == peer.endpoint) run.info.endpoint = nullptr;
+  });
 }
 
 /// A word that a device's queue touches: not in the middle of that queue's own round.

@@ -62,6 +62,16 @@ class RunPool {
     --alive_;
   }
   uint32_t alive() const { return alive_; }
+  /// f(run) of every living one, under the engine's lock.
+  template <class F>
+  void each(const F& f) const {
+    for (uint32_t c = 0; c < chunk_count_; ++c) {
+      OpRun* const chunk = chunks_[c].load(std::memory_order_relaxed);
+      for (uint32_t i = 0; i < kChunk; ++i) {
+        if ((chunk[i].generation.load(std::memory_order_relaxed) & 1) != 0) f(chunk[i]);
+      }
+    }
+  }
 
   /// Of an engine that one thread uses at a time: the thread that runs a callback of it now; 0: none. Not thread_local, because a
   /// library that may be loaded late pays a call for each access.

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Active messages: handlers run in the progressing thread, take the data at once or later, and may reply."""
 
+import gc
 import os
 import time
+import weakref
 
 import pytest
 import thalweg as tw
@@ -189,3 +191,19 @@ def test_a_flood_is_bounded_while_python_is_busy_elsewhere(context, header, size
             sender.progress()
         tw.wait_all(requests, 20)
         assert got == [(i.to_bytes(4, "little"), payloads[i % 100]) for i in range(len(requests))]
+
+
+def test_a_worker_whose_handlers_lead_back_to_it_is_collected(context):
+    class Service:
+        def __init__(self):
+            self.worker = tw.Worker(context)
+            self.worker.am_register(1, self.on_message)
+
+        def on_message(self, message):
+            raise AssertionError("nothing was sent")
+
+    service = Service()
+    there = weakref.ref(service), weakref.ref(service.worker)
+    del service
+    gc.collect()
+    assert [one() for one in there] == [None, None]

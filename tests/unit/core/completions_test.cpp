@@ -395,6 +395,35 @@ TEST_P(Completions, EndOnlyWithoutOperationsUnderWay) {
   EXPECT_EQ(tw_request_test(requests[kQueue]), TW_ERR_HANDLE);
 }
 
+TEST_P(Completions, NameNoEndpointThatIsGone) {
+  if (back_ == there_) GTEST_SKIP() << "an endpoint that leads to its own worker sends nothing once it is closed";
+  std::vector<unsigned char> to(3 * 8);
+  tw_request request = TW_REQUEST_NONE;
+  tw_op_options queued = TW_OP_OPTIONS_INIT;
+  queued.queue = queue_;
+  ASSERT_EQ(tw_recv(worker_, &to[0], 8, 1, ~0ull, nullptr, &request), TW_IN_PROGRESS);
+  ASSERT_EQ(tw_recv(worker_, &to[8], 8, 2, ~0ull, &queued, nullptr), TW_IN_PROGRESS);
+  for (const uint64_t tag : {1u, 2u}) ASSERT_GE(tw_send(back_, from_.data(), 8, tag, nullptr, nullptr), TW_OK);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kLong);
+  while (tw_request_test(request) == TW_IN_PROGRESS && std::chrono::steady_clock::now() < end) tw_worker_progress(worker_);
+  tw_recv_info info{};
+  ASSERT_EQ(tw_request_info(request, &info), TW_OK);
+  EXPECT_EQ(info.endpoint, there_);
+  for (int i = 0; i < 1000; ++i) tw_worker_progress(worker_);
+  tw_remote_memory_release(std::exchange(remote_, nullptr));
+  ASSERT_EQ(tw_endpoint_close(there_, TW_CLOSE_FORCE, nullptr), TW_OK);
+  tw_completion entry{};
+  size_t taken = 0;
+  ASSERT_EQ(tw_completion_queue_wait(queue_, &entry, 1, kLong, &taken), TW_OK) << tw_last_error();
+  EXPECT_EQ(entry.info.endpoint, nullptr);
+  ASSERT_EQ(tw_request_info(request, &info), TW_OK);
+  EXPECT_EQ(info.endpoint, nullptr);
+  EXPECT_EQ(info.tag, 1u);
+  EXPECT_EQ(tw_request_release(request), TW_OK);
+  EXPECT_EQ(std::memcmp(to.data(), from_.data(), 8), 0);
+  EXPECT_EQ(std::memcmp(&to[8], from_.data(), 8), 0);
+}
+
 TEST_P(Completions, OutliveTheirWorker) {
   std::vector<unsigned char> to(8);
   for (int sink = 0; sink < kSinks; ++sink) {
