@@ -23,13 +23,12 @@ namespace thalweg::impl {
 namespace {
 
 constexpr uint16_t kControlId = 1;
-constexpr size_t kEarlyMax = 8192;             // channels of one peer that are not named here yet
-constexpr size_t kFetchMax = 4 * kControlMax;  // bytes of one peer's messages that are fetched and not taken
-constexpr uint64_t kUnsentMax = 64u << 20;     // of answers to a peer that does not read them
-constexpr uint64_t kMessageCost = 512;         // beside its bytes
-constexpr uint64_t kHurryNs = 2'000'000;       // after a trigger or an event: poll all the time, where cores are free
-constexpr uint64_t kDrivenNs = 500'000;        // runs by the host: their thread progresses the worker
-constexpr uint64_t kNapNs = 200'000;           // a replayed graph may request steps, which wakes no thread
+constexpr size_t kEarlyMax = 8192;          // channels of one peer that are not named here yet
+constexpr uint64_t kUnsentMax = 64u << 20;  // of answers to a peer that does not read them
+constexpr uint64_t kMessageCost = 512;      // beside its bytes
+constexpr uint64_t kHurryNs = 2'000'000;    // after a trigger or an event: poll all the time, where cores are free
+constexpr uint64_t kDrivenNs = 500'000;     // runs by the host: their thread progresses the worker
+constexpr uint64_t kNapNs = 200'000;        // a replayed graph may request steps, which wakes no thread
 constexpr std::chrono::microseconds kAskAgain{200};
 constexpr uint64_t kLongNapNs = 20'000'000;  // no steps: deaths of peers, and imports under way, are seen after this
 
@@ -66,7 +65,7 @@ Status Proxy::open() {
   options.threads = TW_THREADS_MULTI;
   if (Status s = tw_worker_create(&context, &options, &worker_); is_error(s)) return s;
   worker_->engine->serve_kernels();
-  if (Status s = tw_am_register(worker_, kControlId, on_message, this); is_error(s)) return s;
+  if (Status s = tw_am_register(worker_, kControlId, ControlInbox::on_message, &inbox_); is_error(s)) return s;
   size_t length = kAddressMax;
   address_.resize(length);
   if (Status s = tw_worker_address(worker_, address_.data(), &length); is_error(s)) return s;
@@ -206,13 +205,11 @@ void Proxy::lose(ProxyPeer& peer, Status why) {
 /// By a channel, a plan, a message that is being sent, or one that is still here.
 bool Proxy::in_use(const std::shared_ptr<ProxyPeer>& lost) {
   const bool known = std::any_of(peers_.begin(), peers_.end(), [&lost](const auto& one) { return one.second == lost; });
-  if (lost.use_count() > (known ? 2 : 1) || lost->unsent != 0) return true;
-  const std::lock_guard lock(inbox_mutex_);
-  return std::any_of(inbox_.begin(), inbox_.end(), [&lost](const Arrival& one) { return one.endpoint == lost->endpoint; });
+  return lost.use_count() > (known ? 2 : 1) || lost->unsent != 0 || inbox_.has(lost->endpoint);
 }
 
 void Proxy::end_token(uint64_t token) {
-  const std::lock_guard lock(inbox_mutex_);
+  const std::lock_guard lock(ended_mutex_);
   ended_tokens_.push_back(token);
 }
 
@@ -220,7 +217,7 @@ void Proxy::end_token(uint64_t token) {
 void Proxy::forget_ended() {
   std::vector<uint64_t> ended;
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const std::lock_guard lock(ended_mutex_);
     ended = std::exchange(ended_tokens_, {});
   }
   for (const uint64_t token : ended) {
@@ -341,83 +338,11 @@ void Proxy::drop_messages(const ProxyPeer& peer, uint64_t tag) {
   }
 }
 
-/// Under the worker's lock: only the inbox's own lock may be taken.
-tw_status Proxy::on_message(void* arg, const tw_am_message* message) {
-  auto* proxy = static_cast<Proxy*>(arg);
-  if (message->length == 0 || message->length > kControlMax) return TW_OK;  // no proxy sends that
-  const std::lock_guard lock(proxy->inbox_mutex_);
-  proxy->inbox_.push_back({message->endpoint, message->length, message->descriptor});
-  return TW_IN_PROGRESS;
-}
-
-/// On the proxy's thread, which alone takes arrivals out.
-unsigned Proxy::fetch_arrivals() {
-  std::vector<Arrivals::iterator> next;
-  {
-    std::map<const tw_endpoint*, size_t> under_way;
-    const std::lock_guard lock(inbox_mutex_);
-    for (auto one = inbox_.begin(); one != inbox_.end(); ++one) {
-      size_t& bytes = under_way[one->endpoint];
-      bytes += one->length;  // messages after one that has to wait, wait too
-      if (one->kept != nullptr && bytes <= kFetchMax) next.push_back(one);
-    }
-  }
-  for (const auto& one : next) fetch(one);
-  return static_cast<unsigned>(next.size());
-}
-
-void Proxy::fetch(Arrivals::iterator place) {
-  struct Fetch {
-    Proxy* proxy;
-    Arrivals::iterator place;
-  };
-  std::vector<std::byte>& bytes = place->bytes;
-  tw_am_data* kept = nullptr;
-  {
-    const std::lock_guard lock(inbox_mutex_);  // held() looks at all of them
-    kept = std::exchange(place->kept, nullptr);
-    bytes.resize(place->length);
-  }
-  auto* fetch = new Fetch{this, place};
-  tw_op_options options = TW_OP_OPTIONS_INIT;
-  options.arg = fetch;
-  options.callback = [](void* of, tw_request, tw_status status, const tw_recv_info*) {
-    const std::unique_ptr<Fetch> done(static_cast<Fetch*>(of));
-    const std::lock_guard lock(done->proxy->inbox_mutex_);
-    if (is_error(status)) done->place->bytes.clear();
-    done->place->here = true;
-  };
-  const Status status = tw_am_recv(kept, bytes.data(), bytes.size(), &options, nullptr);
-  if (status == TW_IN_PROGRESS) return;
-  if (is_error(status)) (void)tw_am_release(kept);  // it could not be asked for
-  options.callback(fetch, TW_REQUEST_NONE, status, nullptr);
-}
-
-size_t Proxy::held() {
-  const std::lock_guard lock(inbox_mutex_);
-  size_t bytes = 0;
-  for (const Arrival& one : inbox_) bytes += one.bytes.size();
-  return bytes;
-}
-
 size_t Proxy::kept() {
   const std::lock_guard lock(mutex_);
   size_t all = channels_.size() + lost_.size();
   for (const auto& [id, peer] : peers_) all += peer->tokens.size() + (is_error(peer->lost) ? 1 : 0);
   return all;
-}
-
-/// In each peer's order.
-Proxy::Arrivals Proxy::take_arrivals() {
-  Arrivals taken;
-  std::set<const tw_endpoint*> late;
-  const std::lock_guard lock(inbox_mutex_);
-  for (auto next = inbox_.begin(); next != inbox_.end();) {
-    const auto one = next++;
-    if (!one->here) late.insert(one->endpoint);
-    if (!late.contains(one->endpoint)) taken.splice(taken.end(), inbox_, one);
-  }
-  return taken;
 }
 
 void Proxy::take(ProxyPeer& peer, ControlMessage&& message) {
@@ -565,11 +490,11 @@ bool Proxy::keeps_away(uint64_t* drives) {
 
 /// What the thread does beside progress.
 unsigned Proxy::look_around() {
-  unsigned events = fetch_arrivals();
-  Arrivals news = take_arrivals();
+  unsigned events = inbox_.fetch();
+  const ControlInbox::Arrivals news = inbox_.take();
   const std::lock_guard lock(mutex_);
   answering_ = true;
-  for (const Arrival& one : news) {
+  for (const ControlInbox::Arrival& one : news) {
     if (one.bytes.empty()) continue;  // what was to be fetched went with its peer
     ControlMessage message;
     ProxyPeer& peer = peer_of(one.endpoint);

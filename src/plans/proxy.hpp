@@ -22,6 +22,7 @@
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "core/worker.hpp"
+#include "plans/control_inbox.hpp"
 #include "plans/control_wire.hpp"
 #include "plans/executor.hpp"
 
@@ -95,11 +96,10 @@ class Proxy final : public Extension {
   void take_back(Offered& offered);
   /// The remaining ones: they stay registered until their senders release them, without a wait.
   void abandon(const Offered& offered);
-  /// Bytes of peers' messages that have come, or are being fetched, and are not taken yet.
-  size_t held();
+  ControlInbox& inbox() { return inbox_; }
   /// Channels, lost peers, and users' endpoints that lead to any.
   size_t kept();
-  /// The user's endpoint has ended: nobody names its channels any more. Any thread, no lock of the proxy's is taken but the inbox's.
+  /// The user's endpoint has ended: nobody names its channels any more. Any thread, none of the proxy's locks is held meanwhile but one of its own.
   void end_token(uint64_t token);
   /// No channel that was here had a newer epoch: one that is named again begins behind it.
   uint32_t last_epoch() const { return last_epoch_; }
@@ -145,25 +145,11 @@ class Proxy final : public Extension {
   void forget_ended();
   bool in_use(const std::shared_ptr<ProxyPeer>& lost);
   unsigned look_at_steps();
-  /// A message. The worker keeps it, so that its peer has no more of them under way than it was granted (protocols/flow.hpp), until it
-  /// is fetched: in each peer's order, a few at a time.
-  struct Arrival {
-    tw_endpoint* endpoint;
-    size_t length;
-    tw_am_data* kept;  // null: it is being fetched, or here
-    std::vector<std::byte> bytes = {};
-    bool here = false;
-  };
-  using Arrivals = std::list<Arrival>;
-  unsigned fetch_arrivals();
-  void fetch(Arrivals::iterator place);
-  Arrivals take_arrivals();
   void take(ProxyPeer& peer, ControlMessage&& message);
   void take_early(ProxyPeer& peer, ControlMessage&& message);
   void refuse_early(ProxyPeer& peer, const ControlMessage& open);
   ProxyPeer& peer_of(tw_endpoint* endpoint);
   void lose(ProxyPeer& peer, Status why);
-  static tw_status on_message(void* arg, const tw_am_message* message);
 
   std::mutex mutex_;
   tw_worker* worker_ = nullptr;
@@ -182,8 +168,8 @@ class Proxy final : public Extension {
   std::vector<tw_plan*> left_;
   std::vector<std::unique_ptr<CarriedEnd>> left_ends_;
 
-  std::mutex inbox_mutex_;
-  Arrivals inbox_;
+  ControlInbox inbox_;
+  std::mutex ended_mutex_;
   std::vector<uint64_t> ended_tokens_;
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> hurried_{0};  // monotonic ns

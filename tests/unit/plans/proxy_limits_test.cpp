@@ -94,7 +94,7 @@ TEST_F(ProxyLimits, WhatIsAnnouncedIsFetchedAFewAtATime) {
   for (uint64_t tag = 0; tag <= kEarlyMax; ++tag) other_.open_channel(tag);
   size_t most = 0;
   other_.until([&] {
-    most = std::max(most, proxy_->held());
+    most = std::max(most, proxy_->inbox().held());
     return !other_.heard.empty();  // the last one is refused: all before it were taken
   });
   EXPECT_GT(most, 0u);
