@@ -134,12 +134,12 @@ Port* tw_worker::port(std::string_view name) const {
   return nullptr;
 }
 
-Status tw_worker::arm() {
+Status tw_worker::arm(bool told) {
   const bool news = inbox.disarm_and_poll();
   // What was drained may be the end of another thread's wait().
   if (inbox.woken() && waiters_.load(std::memory_order_seq_cst) != 0) inbox.ring();
   if (news) return TW_ERR_BUSY;
-  if (const Status s = engine->arm(); s != TW_OK) return s;
+  if (const Status s = engine->arm(told); s != TW_OK) return s;
   if (!awaited->changed()) return TW_OK;  // whatever arrives from now on rings the doorbell
   signalled_.store(true, std::memory_order_relaxed);
   chores_.store(true, std::memory_order_relaxed);
@@ -213,7 +213,7 @@ Status tw_worker::wait_for_event(uint64_t timeout_ns) {
     if (deadline.passed()) return TW_ERR_TIMED_OUT;
     // Before the doorbells are hung up: a thread that takes them down afterwards sees it.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
-    if (arm() == TW_OK && !inbox.woken()) nap(std::min(deadline.left_ns(), longest_nap()));
+    if (arm(true) == TW_OK && !inbox.woken()) nap(std::min(deadline.left_ns(), longest_nap()));
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
 }
@@ -254,7 +254,7 @@ void tw_worker::run_thread() {
     if (waiting.idle() == Waiting::Next::look) continue;
     // A post after this store wakes this thread; arm() sees what was posted before it.
     asleep.store(true, std::memory_order_seq_cst);
-    if (arm() == TW_OK) nap(longest_nap(), kick_.get());
+    if (arm(true) == TW_OK) nap(longest_nap(), kick_.get());
     asleep.store(false, std::memory_order_relaxed);
     uint64_t kicks = 0;
     [[maybe_unused]] const ssize_t got = read(kick_.get(), &kicks, sizeof kicks);

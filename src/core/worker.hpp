@@ -49,8 +49,8 @@ struct tw_worker {
       events += do_chores();
     return events;
   }
-  Status arm();             // for a nap
-  Status arm_descriptor();  // for a caller that sleeps by the descriptor
+  Status arm(bool told = false);  // for a nap; told: as Engine::arm, where progressed() wakes this thread
+  Status arm_descriptor();        // for a caller that sleeps by the descriptor
   Status wait(uint64_t timeout_ns);
   /// Progresses until done() or the time is over: spins, then yields, then sleeps (base/waiting.hpp). nap_ns: what is waited
   /// for may be a store of device code or a peer, which wakes no thread; so sleeps are no longer than this, and nothing ends

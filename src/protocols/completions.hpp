@@ -150,6 +150,8 @@ class Completions {
     }
   }
   bool due() const { return !callbacks_.empty(); }
+  /// The same, unless another thread is calling one, and will call these. Under the lock.
+  bool due_here() const { return due() && (caller_ == std::thread::id{} || caller_ == std::this_thread::get_id()); }
   /// At the end of progress, outside the lock.
   unsigned run_callbacks();
   /// The same where there is no lock, and something is due: of a single callback in few steps.

@@ -340,10 +340,11 @@ bool Engine::may_progress() {
   return !progressing_ && !Completions::calling_back() && !RunPool::calls_back();
 }
 
-Status Engine::arm() {
+Status Engine::arm(bool told) {
   Guard guard(*this);
   look_everywhere();
-  if (completions_.due() || !doomed_.empty()) return TW_ERR_BUSY;
+  const bool due = told ? completions_.due_here() : completions_.due();
+  if (due || !doomed_.empty()) return TW_ERR_BUSY;
   // A peer may be doomed by what another waits for.
   if (!pusher_.idle() && (pusher_.push() != 0 || !doomed_.empty())) return TW_ERR_BUSY;
   if (devices_ != nullptr && !devices_->idle()) return TW_ERR_BUSY;  // a device wakes no thread

@@ -158,8 +158,9 @@ class Engine final : public Sink {
     const Guard guard(*this);
     return progressing_;
   }
-  /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first.
-  Status arm();
+  /// Before sleeping: TW_OK when every port is armed and nothing is left to do; TW_ERR_BUSY: progress first. told: callbacks that are due,
+  /// and are another thread's to call, are no reason: when that thread has called one, it wakes this one.
+  Status arm(bool told = false);
 
   Completions& completions() { return completions_; }
 

@@ -24,8 +24,7 @@ class Engine;
 
 class RunPool {
  public:
-  static constexpr unsigned kPoolBits = 12, kSlotBits = 24, kGenerationBits = 28;
-  static constexpr uint32_t kGenerationMask = (1u << kGenerationBits) - 1;
+  static constexpr unsigned kPoolBits = 12, kSlotBits = 20, kGenerationBits = 32;  // a life takes two generations
   static constexpr uint32_t kChunk = 256, kChunks = 4096;  // at most 1,048,576 requests alive per worker
 
   /// A pool for `engine`: a free one, or a new one. Null when 4096 engines are alive.
@@ -62,14 +61,15 @@ class RunPool {
     --alive_;
   }
   uint32_t alive() const { return alive_; }
-  /// f(run) of every living one, under the engine's lock.
+  /// f(run) of every living one, under the engine's lock. Looks no further than the last of them.
   template <class F>
   void each(const F& f) const {
-    for (uint32_t c = 0; c < chunk_count_; ++c) {
-      OpRun* const chunk = chunks_[c].load(std::memory_order_relaxed);
-      for (uint32_t i = 0; i < kChunk; ++i) {
-        if ((chunk[i].generation.load(std::memory_order_relaxed) & 1) != 0) f(chunk[i]);
-      }
+    uint32_t left = alive_;
+    for (uint32_t i = 0; left != 0 && i < chunk_count_ * kChunk; ++i) {
+      OpRun* const run = slot(i);
+      if ((run->generation.load(std::memory_order_relaxed) & 1) == 0) continue;
+      f(*run);
+      --left;
     }
   }
 
@@ -81,7 +81,7 @@ class RunPool {
 
   /// The request number; never on the wire.
   uint64_t number(const OpRun& run) const {
-    return base_ | (uint64_t{run.slot} << kGenerationBits) | (run.generation.load(std::memory_order_relaxed) & kGenerationMask);
+    return base_ | (uint64_t{run.slot} << kGenerationBits) | run.generation.load(std::memory_order_relaxed);
   }
   /// The living run with this number in this pool, or null.
   OpRun* find(uint64_t number) const {
@@ -149,8 +149,8 @@ class RunPool {
     return is ? run : nullptr;
   }
   static bool same_life(const OpRun& run, uint64_t number) {
-    uint32_t generation = static_cast<uint32_t>(number) & kGenerationMask;
-    return (generation & 1) != 0 && (run.generation.load(std::memory_order_acquire) & kGenerationMask) == generation;
+    uint32_t generation = static_cast<uint32_t>(number);
+    return (generation & 1) != 0 && run.generation.load(std::memory_order_acquire) == generation;
   }
 
   uint64_t base_ = 0;  // pool index in place

@@ -33,8 +33,7 @@ FirstNumbers first_numbers(const Program& program, unsigned worker) {
   FirstNumbers first;
   if (starts(program, kCountGenerations)) {
     Random random = random_for(program, kCountGenerations, worker);
-    const uint32_t wrap = random.percent(50) ? RunPool::kGenerationMask + 1 : 0;  // of numbers, or of the word
-    first.generation = wrap - 2 * (1 + random.below(4));
+    first.generation = 0u - 2 * (1 + random.below(4));
   }
   if (starts(program, kCountReceives)) {
     Random random = random_for(program, kCountReceives, worker);
