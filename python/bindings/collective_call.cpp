@@ -90,11 +90,11 @@ class Inside {
   const std::thread::id before_;
 };
 
-/// inout = function(inout, from), by arrays of NumPy's; what it raises is raised at the end.
-void combine(const void* from, void* inout, size_t count, void* arg) {
+/// inout = function(inout, from), by arrays of NumPy's; what it raises is raised at the end, and fails the group.
+tw_status combine(const void* from, void* inout, size_t count, void* arg) {
   auto& parts = *static_cast<CollectiveParts*>(arg);
   const Acquired interpreter;
-  if (parts.raised.is_valid()) return;
+  if (parts.raised.is_valid()) return TW_ERR_INVALID;
   const Inside inside(*parts.worker);
   const nb::error_scope pending;
   try {
@@ -102,11 +102,13 @@ void combine(const void* from, void* inout, size_t count, void* arg) {
     nb::object lower = array_of(inout, bytes, true, parts.dtype), higher = array_of(from, bytes, false, parts.dtype);
     nb::object result = parts.function(lower, higher);
     if (!result.is_none() && !result.is(lower)) lower[nb::slice(nb::none(), nb::none(), nb::none())] = result;
+    return TW_OK;
   } catch (nb::python_error& error) {
     parts.raised = nb::borrow(error.value());
   } catch (...) {
     parts.raised = nb::steal(PyObject_CallNoArgs(PyExc_MemoryError));
   }
+  return TW_ERR_INVALID;
 }
 
 nb::object numpy_type(uint32_t type) {

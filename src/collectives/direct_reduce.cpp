@@ -60,12 +60,12 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
   };
   const auto combine_share = [&](uint64_t k) {
     const Block mine = share(k, what_.rank);
-    if (mine.length == 0) return;
+    if (mine.length == 0) return Status{TW_OK};
     std::byte* const to = area_.part(what_.rank, first + k, Room::large) + mine.offset;
     for (uint32_t rank = 0; rank < what_.size; ++rank)
       sources_[rank] = reinterpret_cast<uint64_t>(area_.part(rank, first + k, Room::large) + mine.offset);
     sources_[what_.rank] = reinterpret_cast<uint64_t>(own(k * piece + mine.offset, to));
-    combine(to, what_.size, mine.length);
+    return combine(to, what_.size, mine.length);
   };
   const auto copy_piece = [&](uint64_t k) {
     std::byte* const to = area_.part(what_.rank, first + k, Room::large);
@@ -84,7 +84,9 @@ Status DirectRun::combine_by_shares(uint32_t reader) {
     if (k < count) {
       if (Status s = copy_piece(k); is_error(s)) return s;
     }
-    if (k >= 1 && k <= count) combine_share(k - 1);
+    if (k >= 1 && k <= count) {
+      if (Status s = combine_share(k - 1); is_error(s)) return s;
+    }
     for (uint32_t i = 0; k >= 2 && reads && i < what_.size; ++i) {
       const uint32_t rank = (what_.rank + i) % what_.size;
       const Block taken = share(k - 2, rank);
@@ -118,7 +120,9 @@ Status DirectRun::combine_by_groups(uint32_t each) {
     sources_[i] = reinterpret_cast<uint64_t>(area_.part(first + i, step, room));
   }
   if (Status s = begin(&to, &step); is_error(s)) return s;
-  if (bytes != 0) combine(to, here, bytes, false);
+  if (bytes != 0) {
+    if (Status s = combine(to, here, bytes, false); is_error(s)) return s;
+  }
   area_.publish();
   const uint32_t groups = (what_.size + each - 1) / each;
   for (uint32_t group = 0; group < groups; ++group) {

@@ -63,16 +63,18 @@ Status DirectRun::meet() {
   return steps(1, kAll, Room::line, nothing, nothing);
 }
 
-void DirectRun::combine(std::byte* to, uint32_t ranks, uint64_t length, bool last) {
+Status DirectRun::combine(std::byte* to, uint32_t ranks, uint64_t length, bool last) {
   const uint64_t count = length / what_.element;
-  reduce_host(task_.operation, to, std::span(sources_).first(ranks), count, area_.room());
+  if (Status s = reduce_host(task_.operation, to, std::span(sources_).first(ranks), count, area_.room()); is_error(s))
+    return area_.fail(s, what_.rank, "rank " + std::to_string(what_.rank) + ": " + last_error());
   if (last && scales(task_.operation)) scale_host(task_.operation, to, count, what_.size);
+  return TW_OK;
 }
 
 Status DirectRun::combine_out(uint64_t offset, uint32_t ranks, uint64_t length) {
   if (length == 0) return TW_OK;
-  if (!task_.bound.output.on_device) return combine(task_.bound.output.address + offset, ranks, length), TW_OK;
-  combine(area_.bounce(), ranks, length);
+  if (!task_.bound.output.on_device) return combine(task_.bound.output.address + offset, ranks, length);
+  if (Status s = combine(area_.bounce(), ranks, length); is_error(s)) return s;
   return copy_out(offset, area_.bounce(), length);
 }
 

@@ -64,7 +64,7 @@ class DirectRun {
   const std::byte* own(uint64_t offset, const std::byte* copied) const {
     return task_.bound.input.on_device ? copied : task_.bound.input.address + offset;
   }
-  void combine(std::byte* to, uint32_t ranks, uint64_t length, bool last = true);  // last: scaled, where that is asked for
+  Status combine(std::byte* to, uint32_t ranks, uint64_t length, bool last = true);  // last: scaled, where that is asked for
   /// To the output; the operands are in sources_.
   Status combine_out(uint64_t offset, uint32_t ranks, uint64_t length);
 

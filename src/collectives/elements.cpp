@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/told_status.hpp"
 #include "collectives/element_loops.hpp"
 #include "devices/program/exchange_fold.hpp"
 #include "devices/program/reduce_host.hpp"
@@ -58,7 +59,16 @@ void reduce_from(uint64_t first, const Operation& what, uint32_t op, uint64_t to
   reduce_on_host(reduction, {first * bytes, count * bytes});
 }
 
-void reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room) {
+/// Of the user's function; what is none is no answer.
+Status check_returned(tw_status returned) {
+  if (returned == TW_OK) return TW_OK;
+  const Status told = told_outcome(returned, TW_ERR_INVALID);
+  const Status status = told == TW_OK ? Status{TW_ERR_INVALID} : told;
+  return fail(status, "the caller's reduction function failed there (it returned %d)", int{returned});
+}
+
+Status reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count,
+                      ReduceRoom& room) {
   const uint64_t bytes = count * element_size(what.type);
   const auto address = [&](size_t i) { return reinterpret_cast<const std::byte*>(sources[i]); };
   const bool apart =
@@ -69,8 +79,11 @@ void reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64
     sum = room.data();
   }
   if (sum != address(0)) std::memcpy(sum, address(0), bytes);
-  for (size_t s = 1; s < sources.size(); ++s) what.reduce(address(s), sum, count, what.arg);
+  for (size_t s = 1; s < sources.size(); ++s) {
+    if (Status failed = check_returned(what.reduce(address(s), sum, count, what.arg)); is_error(failed)) return failed;
+  }
   if (sum != to) std::memcpy(to, sum, bytes);
+  return TW_OK;
 }
 
 template <class Element>
@@ -105,17 +118,22 @@ Status check_operation(const Operation& what) {
   return TW_OK;
 }
 
-void reduce_host(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room) {
-  if (count == 0) return;
+Status reduce_host(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room) {
+  if (count == 0) return TW_OK;
   if (what.op == TW_REDUCE_USER) return reduce_by_user(what, to, sources, count, room);
   const uint32_t op = step_op(what.op);
   const auto target = reinterpret_cast<uint64_t>(to);
-  if (what.type == TW_TYPE_BOOL) return reduce_small<device::Truth>(op, target, sources, count);
-  if (what.type == TW_TYPE_FLOAT8_E4M3) return reduce_small<device::E4M3>(op, target, sources, count);
-  if (what.type == TW_TYPE_FLOAT8_E5M2) return reduce_small<device::E5M2>(op, target, sources, count);
-  if (reduce_few(what.type, op, to, sources, count)) return;
   const bool halves = what.type == TW_TYPE_FLOAT16 && op == TW_REDUCE_SUM;
-  reduce_from(halves ? reduce_halves(to, sources, count) : 0, what, op, target, sources, count);
+  if (what.type == TW_TYPE_BOOL) {
+    reduce_small<device::Truth>(op, target, sources, count);
+  } else if (what.type == TW_TYPE_FLOAT8_E4M3) {
+    reduce_small<device::E4M3>(op, target, sources, count);
+  } else if (what.type == TW_TYPE_FLOAT8_E5M2) {
+    reduce_small<device::E5M2>(op, target, sources, count);
+  } else if (!reduce_few(what.type, op, to, sources, count)) {
+    reduce_from(halves ? reduce_halves(to, sources, count) : 0, what, op, target, sources, count);
+  }
+  return TW_OK;
 }
 
 double scale_factor(const Operation& what, uint32_t size) { return what.op == TW_REDUCE_AVERAGE ? 1.0 / size : what.scale; }

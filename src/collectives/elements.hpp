@@ -31,8 +31,8 @@ bool scales(const Operation& what);
 
 /// Of a reduction by the caller's function: where operands are combined.
 using ReduceRoom = std::vector<std::byte>;
-/// to[i] = sources[0][i] op sources[1][i] ... `to` may be one of the sources.
-void reduce_host(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room);
+/// to[i] = sources[0][i] op sources[1][i] ... `to` may be one of the sources. An error, with a text, is the caller's function's.
+Status reduce_host(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count, ReduceRoom& room);
 /// What the last pass multiplies floating-point elements by.
 double scale_factor(const Operation& what, uint32_t size);
 /// The last pass: of a sum over `size` ranks.

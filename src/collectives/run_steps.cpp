@@ -119,8 +119,10 @@ Status CollectiveRun::start_reduce(const CollectiveStep& step, StepRun& state) {
   std::byte* const to = task_.bound.address(step.to);
   if (step.to.length == 0) return TW_OK;
   if (task_.device == nullptr) {
-    reduce_host(task_.operation, to, sources_, step.to.length / task_.element, room_);
-    return TW_OK;
+    const Status done = reduce_host(task_.operation, to, sources_, step.to.length / task_.element, room_);
+    if (!is_error(done)) return TW_OK;
+    const std::string why = last_error();
+    return fail(done, "rank %u: %s", owner_.group().rank, why.c_str());
   }
   const Status status = owner_.reducer(*task_.device)
                             .submit(owner_.engine(), task_.operation, reinterpret_cast<uint64_t>(to), sources_, step.to.length,

@@ -65,20 +65,22 @@ unsigned algorithms_of(Together verb) {
 }
 
 /// f(from, inout): what is not 0 replaces.
-void last_of(const void* from, void* inout, size_t count, void* arg) {
+tw_status last_of(const void* from, void* inout, size_t count, void* arg) {
   const size_t size = *static_cast<const size_t*>(arg);
   static constexpr char kZero[8] = {};
   for (size_t i = 0; i < count; ++i) {
     const char* const one = static_cast<const char*>(from) + i * size;
     if (std::memcmp(one, kZero, size) != 0) std::memcpy(static_cast<char*>(inout) + i * size, one, size);
   }
+  return TW_OK;
 }
-void exclusive_or(const void* from, void* inout, size_t count, void* arg) {
+tw_status exclusive_or(const void* from, void* inout, size_t count, void* arg) {
   const size_t bytes = count * *static_cast<const size_t*>(arg);
   for (size_t i = 0; i < bytes; ++i) {
     auto& byte = static_cast<unsigned char*>(inout)[i];
     byte = static_cast<unsigned char>(byte ^ static_cast<const unsigned char*>(from)[i]);
   }
+  return TW_OK;
 }
 
 Bytes bytes_of(const std::string& text) {

@@ -540,13 +540,22 @@ def check_errors(world):
         raise KeyError("of the function")
 
     for blocking in [True, False]:
+        group = world.duplicate()
+        failed = False
         try:
             if blocking:
-                world.allreduce(floats, op=fails)
+                group.allreduce(floats, op=fails)
             else:
-                world.iallreduce(floats, op=fails).wait(20)
+                group.iallreduce(floats, op=fails).wait(20)
         except KeyError as error:
             assert "of the function" in str(error)
+            failed = True
+        except thalweg.InvalidError as error:  # of a rank that combined before this one
+            assert "reduction function failed" in str(error) and "rank" in str(error)
+            failed = True
+        assert failed == (n > 1)  # nowhere a result without what one of them was to combine
+        if failed:
+            raised(thalweg.InvalidError, "rank", group.barrier)
     world.barrier()
 
 

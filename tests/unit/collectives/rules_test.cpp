@@ -238,11 +238,38 @@ struct alignas(8) Map {
   uint32_t a, b;
   bool operator==(const Map&) const = default;
 };
-void compose(const void* from, void* inout, size_t count, void* arg) {
+tw_status compose(const void* from, void* inout, size_t count, void* arg) {
   ++*static_cast<int*>(arg);
   const auto* next = static_cast<const Map*>(from);
   auto* first = static_cast<Map*>(inout);
   for (size_t i = 0; i < count; ++i) first[i] = {next[i].a * first[i].a, next[i].a * first[i].b + next[i].b};
+  return TW_OK;
+}
+
+/// Of one rank, wherever it combines: by messages and by memory that all map.
+TEST(CollectiveRules, AFunctionThatFailsFailsTheGroup) {
+  const tw_reduce_function refuses = [](const void*, void*, size_t, void*) { return tw_status{TW_ERR_CANCELED}; };
+  const tw_reduce_function strange = [](const void*, void*, size_t, void*) { return tw_status{17}; };
+  for (const char* const algorithm : {"direct", "ring", "recursive_doubling", "one_shot"}) {
+    for (const bool odd : {false, true}) {
+      SCOPED_TRACE(std::string(algorithm) + (odd ? ", no status" : ""));
+      run_group(4, [&](GroupRank& rank) {
+        const std::vector<Map> in(300'000, Map{1, 1});
+        std::vector<Map> out(in.size());
+        int calls = 0;
+        tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+        options.reduce = rank.rank.number != 1 ? compose : odd ? strange : refuses;
+        options.reduce_arg = &calls;
+        options.algorithm = algorithm;
+        options.commutative = 1;
+        const tw_status expected = odd ? TW_ERR_INVALID : TW_ERR_CANCELED;
+        EXPECT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr),
+                  expected);
+        EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+        EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), expected) << "the group has failed";
+      });
+    }
+  }
 }
 
 TEST(CollectiveRules, AFunctionIsAppliedInTheOrderOfRanks) {
@@ -254,7 +281,7 @@ TEST(CollectiveRules, AFunctionIsAppliedInTheOrderOfRanks) {
       int calls = 0;
       for (uint32_t r = 1; r < size; ++r) {
         const Map next = map(r);
-        compose(&next, &total, 1, &calls);
+        (void)compose(&next, &total, 1, &calls);
         if (r == rank.rank.number) until = total;
       }
       const std::vector<Map> in(kCount, map(rank.rank.number)), wanted(kCount, total);
