@@ -302,9 +302,15 @@ class PipeEnd:
         return True
 
     def send_bytes(self, buffer: Any, offset: int = 0, size: int | None = None) -> None:
-        """Sends bytes, to be taken by recv_bytes."""
+        """Sends bytes, to be taken by recv_bytes. Raises ValueError where the buffer has not as many."""
         view = memoryview(buffer).cast("B")
-        self.send(bytes(view[offset : len(view) if size is None else offset + size]))
+        if offset < 0 or offset > len(view):
+            raise ValueError(f"offset {offset} is not in a buffer of {len(view)} bytes")
+        if size is None:
+            size = len(view) - offset
+        if size < 0 or offset + size > len(view):
+            raise ValueError(f"{size} bytes from offset {offset} on are not in a buffer of {len(view)} bytes")
+        self.send(bytes(view[offset : offset + size]))
 
     # -- receiving
 

@@ -330,6 +330,9 @@ def test_pipe_to_a_spawned_child():
     for value in [*VALUES, np.random.default_rng(3).integers(0, 255, 8 << 20, np.uint8)]:
         a.send(value)
         np.testing.assert_equal(a.recv(), value)
+    for beyond in [(b"abc", 5), (b"abc", 1, 9), (b"abcdef", -2), (b"abcdef", 0, -1)]:
+        with pytest.raises(ValueError, match="buffer of"):
+            a.send_bytes(*beyond)
     a.send_bytes(b"raw bytes", 4)
     into = bytearray(10)
     assert a.recv_bytes_into(into, 2) == 5 and into == b"\0\0bytes\0\0\0"
