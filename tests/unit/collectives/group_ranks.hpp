@@ -68,12 +68,15 @@ struct GroupRank {
   tw_group* group = nullptr;
 };
 
-inline void run_group(uint32_t size, const std::function<void(GroupRank&)>& body, const RankOptions& options = {}) {
+/// fails: the group has failed in the body.
+inline void run_group(uint32_t size, const std::function<void(GroupRank&)>& body, const RankOptions& options = {},
+                      bool fails = false) {
   run_ranks(
       size,
       [&](Rank& rank) {
         GroupRank one(rank);
         body(one);
+        if (fails) return;
         EXPECT_EQ(tw_barrier(one.group, nullptr, nullptr), TW_OK) << tw_last_error();  // nobody leaves before all are through
       },
       options);

@@ -253,21 +253,25 @@ TEST(CollectiveRules, AFunctionThatFailsFailsTheGroup) {
   for (const char* const algorithm : {"direct", "ring", "recursive_doubling", "one_shot"}) {
     for (const bool odd : {false, true}) {
       SCOPED_TRACE(std::string(algorithm) + (odd ? ", no status" : ""));
-      run_group(4, [&](GroupRank& rank) {
-        const std::vector<Map> in(300'000, Map{1, 1});
-        std::vector<Map> out(in.size());
-        int calls = 0;
-        tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
-        options.reduce = rank.rank.number != 1 ? compose : odd ? strange : refuses;
-        options.reduce_arg = &calls;
-        options.algorithm = algorithm;
-        options.commutative = 1;
-        const tw_status expected = odd ? TW_ERR_INVALID : TW_ERR_CANCELED;
-        EXPECT_EQ(tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr),
-                  expected);
-        EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
-        EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), expected) << "the group has failed";
-      });
+      run_group(
+          4,
+          [&](GroupRank& rank) {
+            const std::vector<Map> in(300'000, Map{1, 1});
+            std::vector<Map> out(in.size());
+            int calls = 0;
+            tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+            options.reduce = rank.rank.number != 1 ? compose : odd ? strange : refuses;
+            options.reduce_arg = &calls;
+            options.algorithm = algorithm;
+            options.commutative = 1;
+            const tw_status expected = odd ? TW_ERR_INVALID : TW_ERR_CANCELED;
+            EXPECT_EQ(
+                tw_allreduce(rank.group, in.data(), out.data(), in.size(), TW_TYPE_INT64, TW_REDUCE_USER, &options, nullptr),
+                expected);
+            EXPECT_NE(std::string(tw_last_error()).find("rank 1"), std::string::npos) << tw_last_error();
+            EXPECT_EQ(tw_barrier(rank.group, nullptr, nullptr), expected) << "the group has failed";
+          },
+          {}, true);
     }
   }
 }
