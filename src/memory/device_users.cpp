@@ -88,13 +88,32 @@ bool DeviceUsers::close() {
   return inside_.empty();
 }
 
+namespace {
+
+void pause_a_little() {
+  const timespec pause{0, 20'000};
+  nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
 bool DeviceUsers::close(const Deadline& deadline) {
   while (!close()) {
     if (deadline.passed()) return false;
-    const timespec pause{0, 20'000};
-    nanosleep(&pause, nullptr);
+    pause_a_little();
   }
   return true;
+}
+
+void DeviceUsers::await_threads() {
+  std::unique_lock lock(mutex_);
+  const uint64_t last = last_;
+  const auto awaited = [last](const Inside& one) { return one.number <= last && one.by_thread(); };
+  while (std::any_of(inside_.begin(), inside_.end(), awaited)) {
+    lock.unlock();
+    pause_a_little();
+    lock.lock();
+  }
 }
 
 DeviceUse::DeviceUse(const DeviceUserLists& lists) {

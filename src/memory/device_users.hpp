@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of this process that devices work on for another context that does not own it: registered memory that is the target
-// of another worker of this process, or the buffer of a message into or out of which the other side's device copies. Between
-// processes an import stands for this; within one there are only addresses.
+// Memory of this process that devices work on for others than its owner: registered memory that is the target of another worker
+// of this process, or of a frame, whose worker waits for the device; or the buffer of a message into or out of which the other
+// side's device copies. Between processes an import stands for this; within one there are only addresses.
 //
 // Work enters before it is enqueued and leaves when it is over. To take the memory back, its owner closes it: no work enters
-// any more, and work inside is waited for by the words that the device itself writes, so that no progress is needed.
+// any more, and work inside is waited for by the words that the device itself writes, so that no progress is needed. A frame's
+// has no such word: its thread waits for the device and leaves.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -39,10 +40,13 @@ class DeviceUsers {
   bool close();
   /// The same, waited for.
   bool close(const Deadline& deadline);
+  /// Waits for the work that is inside now and that a thread is to leave: frames. Others enter meanwhile.
+  void await_threads();
 
  private:
   struct Inside {
     bool over() const;
+    bool by_thread() const { return word == nullptr && ticket == nullptr; }
     uint64_t number;
     const uint64_t* word = nullptr;  // without word and ticket only leave() ends it
     uint64_t value = 0;

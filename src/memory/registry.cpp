@@ -81,7 +81,8 @@ Registry::Reading::Reading(const Registry& registry) : registry_(registry) {
   }
 }
 
-Registry::Reading::~Reading() {
+void Registry::Reading::end() {
+  ended_ = true;
   registry_.state_->readers.fetch_sub(1, std::memory_order_release);
   note_reading(false);
 }
@@ -178,7 +179,7 @@ Status Registry::release(tw_memory* memory, bool waits) {
   if (Status s = revoke_all(memory, waits); is_error(s)) return s;
   if (const auto users = memory->users; users != nullptr && !users->close(Deadline(waits ? patience_ns_ : 0))) {
     return fail(TW_ERR_BUSY,
-                "a device still works on this memory for another worker of this process; release it again when that has ended");
+                "a device still works on this memory for a worker of this process; release it again when that has ended");
   }
   if (Status s = give_up_name(memory, waits); is_error(s)) return s;
   const bool shared = memory->segment.data() != nullptr;
@@ -284,12 +285,17 @@ Status Registry::export_range(tw_memory* memory, size_t offset, size_t length, u
 }
 
 Status Registry::revoke(uint64_t rkey) {
-  const Writing writing(*state_);
-  const auto found = state_->exports.find(rkey);
-  if (found == state_->exports.end()) return fail(TW_ERR_STALE, "this key is not alive (any more)");
-  std::erase(found->second.memory->rkeys, rkey);
-  state_->checks.give_back(found->second.check);
-  state_->exports.erase(found);
+  std::shared_ptr<DeviceUsers> users;
+  {
+    const Writing writing(*state_);
+    const auto found = state_->exports.find(rkey);
+    if (found == state_->exports.end()) return fail(TW_ERR_STALE, "this key is not alive (any more)");
+    users = found->second.memory->users;
+    std::erase(found->second.memory->rkeys, rkey);
+    state_->checks.give_back(found->second.check);
+    state_->exports.erase(found);
+  }
+  if (users != nullptr) users->await_threads();
   return TW_OK;
 }
 

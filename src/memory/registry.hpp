@@ -88,7 +88,7 @@ class Registry {
   Status register_memory(void* address, size_t length, uint32_t access, tw_memory** out, const MemoryOrigin& origin = {});
   Status allocate(size_t length, uint32_t access, bool huge, tw_memory** out);
   /// Revokes its keys first; of device memory, waits until peers have dropped their imports, and until devices that work on
-  /// it for other workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not
+  /// it for workers of this process have ended. TW_ERR_BUSY: a stopped peer is in the middle of a copy, or does not
   /// drop one, or a device does not come to an end; the memory stays registered.
   Status release(tw_memory* memory) { return release(memory, true); }
   /// The same without a wait, as under a lock. TW_ERR_BUSY: not yet; its keys are revoked, and it is released by another call.
@@ -102,20 +102,26 @@ class Registry {
   Status release_address(void* address);                 // tw_free
   void set_patience(uint64_t ns) { patience_ns_ = ns; }  // with devices of this process: the silence limit
   Status export_range(tw_memory* memory, size_t offset, size_t length, uint32_t access, KeyBody* out);
-  Status revoke(uint64_t rkey);  // one key; TW_ERR_STALE when it is not alive
+  /// One key; TW_ERR_STALE when it is not alive. Afterwards no frame that named it is at the memory.
+  Status revoke(uint64_t rkey);
   uint64_t incarnation() const { return incarnation_; }
 
   /// Held while resolved memory is touched: release() waits until no Reading that could see the memory is left. Costs one
-  /// atomic each way. Never nested on one thread, never held over a callback or a wait.
+  /// atomic each way. Never nested on one thread, never held over a callback or a wait: who waits for a device enters the
+  /// memory's users() and ends it (at_devices).
   class Reading {
    public:
     explicit Reading(const Registry& registry);
-    ~Reading();
+    ~Reading() {
+      if (!ended_) end();
+    }
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
+    void end();  // once
 
    private:
     const Registry& registry_;
+    bool ended_ = false;
   };
 
   /// TW_ERR_STALE (unknown or revoked), TW_ERR_OUT_OF_BOUNDS, TW_ERR_PERMISSION, or TW_OK. Hot: one hash look-up; stores no

@@ -132,12 +132,13 @@ void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
   Status status;
   uint64_t old = 0;
   {
-    const Registry::Reading reading(engine.registry());
+    Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, header.b, fields.size, TW_MEMORY_ATOMIC, &target);
     if (status == TW_OK && reinterpret_cast<uintptr_t>(target.address) % fields.size != 0) status = TW_ERR_MISALIGNED;
     if (status == TW_OK && target.device != nullptr) {
-      status = apply_on_device(engine, target, atomic_kernel(fields.code, fields.size, fields.operand, fields.compare), &old);
+      const AtomicKernel kernel = atomic_kernel(fields.code, fields.size, fields.operand, fields.compare);
+      status = at_device(engine.registry(), reading, header.a, [&] { return apply_on_device(engine, target, kernel, &old); });
     } else if (status == TW_OK) {
       old = apply_atomic(target.address, fields.size, fields.code, fields.operand, fields.compare);
     }

@@ -68,13 +68,20 @@ Status resolve_all(const Registry& registry, const Registry::Reading& reading, c
   return TW_OK;
 }
 
-/// The packed bytes into the places, or out of them. Neighbours on one device go together.
-Status move_all(DeviceQueues* queues, const Place* places, size_t count, std::byte* packed, bool store) {
+/// The packed bytes into the places of host memory, or out of them.
+void move_host(const Place* places, size_t count, std::byte* packed, bool store) {
+  for (size_t i = 0; i < count; packed += places[i++].length) {
+    if (places[i].device == nullptr)
+      std::memcpy(store ? places[i].address : packed, store ? packed : places[i].address, places[i].length);
+  }
+}
+
+/// The same of device memory, waited for. Neighbours on one device go together.
+Status move_device(DeviceQueues& queues, const Place* places, size_t count, std::byte* packed, bool store) {
   for (size_t i = 0, end = 0; i < count; i = end) {
     end = i + 1;
     const Place& place = places[i];
     if (place.device == nullptr) {
-      std::memcpy(store ? place.address : packed, store ? packed : place.address, place.length);
       packed += place.length;
       continue;
     }
@@ -87,25 +94,34 @@ Status move_all(DeviceQueues* queues, const Place* places, size_t count, std::by
     }
     if (used == 0) continue;
     const std::span<const BlockPart> all(parts, used);
-    const Status s = store ? store_parts(*queues, *place.device, all, packed) : load_parts(*queues, *place.device, all, packed);
+    const Status s = store ? store_parts(queues, *place.device, all, packed) : load_parts(queues, *place.device, all, packed);
     if (s != TW_OK) return s;
     packed += bytes;
   }
   return TW_OK;
 }
 
-/// Engines without devices are to stay so.
-DeviceQueues* queues_for(Engine& engine, const Place* places, size_t count) {
-  const bool any = std::any_of(places, places + count, [](const Place& place) { return place.device != nullptr; });
-  return any ? &engine.devices() : nullptr;
+/// All of them. The reading ends where one is of a device; engines without devices stay so.
+Status move_all(Engine& engine, Registry::Reading& reading, const BlockName* names, const Place* places, size_t count,
+                std::byte* packed, bool store) {
+  move_host(places, count, packed, store);
+  uint64_t rkeys[kPieces];
+  size_t used = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (places[i].device == nullptr || (used != 0 && rkeys[used - 1] == names[i].rkey)) continue;
+    rkeys[used++] = names[i].rkey;
+  }
+  if (used == 0) return TW_OK;
+  return at_devices(engine.registry(), reading, std::span<const uint64_t>(rkeys, used),
+                    [&] { return move_device(engine.devices(), places, count, packed, store); });
 }
 
 Status store_all(Engine& engine, const BlockName* names, size_t count, const std::byte* packed) {
   const Registry& registry = engine.registry();
-  const Registry::Reading reading(registry);
+  Registry::Reading reading(registry);
   Place places[kPieces];
   if (Status s = resolve_all(registry, reading, names, count, TW_MEMORY_WRITE, places); s != TW_OK) return s;
-  return move_all(queues_for(engine, places, count), places, count, const_cast<std::byte*>(packed), true);
+  return move_all(engine, reading, names, places, count, const_cast<std::byte*>(packed), true);
 }
 
 // ------------------------------------------------------------------------------------------------ answers to gets
@@ -120,14 +136,14 @@ Status answer_blocks(Engine& engine, Peer& peer, const Answer& answer, const OpD
   Link& link = *peer.link;
   Status status;
   {
-    const Registry::Reading reading(engine.registry());
+    Registry::Reading reading(engine.registry());
     Place places[kPieces];
     const auto* names = reinterpret_cast<const BlockName*>(op.header);
     status = resolve_all(engine.registry(), reading, names, answer.count, TW_MEMORY_READ, places);
     if (status == TW_OK) {
       std::byte* const room = link.port->reserve(link, answer.bytes);
       if (room == nullptr) return TW_AGAIN;
-      status = move_all(queues_for(engine, places, answer.count), places, answer.count, room, false);
+      status = move_all(engine, reading, names, places, answer.count, room, false);
       // The reserved frame must be sent: after a device's failure as zeros that are discarded.
       if (status != TW_OK) std::memset(room, 0, answer.bytes);
       const uint64_t op = status == TW_OK ? answer.op : TW_REQUEST_NONE;

@@ -411,11 +411,12 @@ void on_put_at(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes 
   if (bytes == nullptr) return;
   Status status;
   {
-    const Registry::Reading reading(engine.registry());
+    Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, header.b, piece.length, TW_MEMORY_WRITE, &target);
     if (status == TW_OK && target.device != nullptr) {
-      status = store_to_device(engine, target, nullptr, 0, bytes, piece.length);
+      status = at_device(engine.registry(), reading, header.a,
+                         [&] { return store_to_device(engine, target, nullptr, 0, bytes, piece.length); });
     } else if (status == TW_OK) {
       std::memcpy(target.address, bytes, piece.length);
     }

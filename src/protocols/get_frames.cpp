@@ -78,7 +78,7 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const OpDesc
   const FrameHeader header = make_header(Frame::data, answer.length, answer.op, answer.at);
   Status status;
   {
-    const Registry::Reading reading(engine.registry());
+    Registry::Reading reading(engine.registry());
     Target target;
     if (layout == nullptr) {
       status = engine.registry().resolve(reading, answer.rkey, answer.offset, answer.length, TW_MEMORY_READ, &target);
@@ -88,7 +88,8 @@ Status answer_get(Engine& engine, Peer& peer, const Answer& answer, const OpDesc
     if (status == TW_OK) {
       if (target.device != nullptr) {
         std::vector<std::byte> bytes(answer.length);
-        status = load_from_device(engine, target, layout, answer.skip, bytes.data(), answer.length);
+        status = at_device(engine.registry(), reading, answer.rkey,
+                           [&] { return load_from_device(engine, target, layout, answer.skip, bytes.data(), answer.length); });
         if (status == TW_OK) return link.port->send(link, header, bytes.data());
       } else {
         std::byte* room = link.port->reserve(link, answer.length);

@@ -20,8 +20,11 @@
 // is given the put is counted, or back at the ordered queue's front.
 #pragma once
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "devices/kernel.hpp"
+#include "memory/device_users.hpp"
 #include "memory/place.hpp"
 #include "memory/registry.hpp"
 #include "memory/signal.hpp"
@@ -54,7 +57,7 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
 void on_get(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_atomic(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_atomic_reply(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
-/// Sets or adds to a word of a device of this process, behind what is there already.
+/// Sets or adds to a word of a device of this process, behind what is there already. Waits: not under a Registry::Reading.
 Status signal_on_device(Engine& engine, const Target& target, uint32_t op, uint64_t value);
 void on_signal(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
 void on_notice(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes body);
@@ -82,7 +85,27 @@ extern const Protocol kPutDevice, kGetDevice;
 Access device_access_of(const OpDesc& op);
 /// Moves a run on whose bytes this CPU relays between a device and the other side. As pipeline_turn.
 Status relay_turn(Engine& engine, Peer& peer, OpRun& run);
-/// Target: a frame's bytes into (or out of) device memory, done when it returns. `layout` null: contiguous at address.
+/// Target: work(), which waits for devices at memory of these keys, resolved under `reading`. The reading ends before it,
+/// because all who change the registry, and all who read it then, would wait for the device; a release waits in DeviceUsers
+/// instead. TW_ERR_STALE: one has begun, and nothing is touched.
+template <class Work>
+Status at_devices(const Registry& registry, Registry::Reading& reading, std::span<const uint64_t> rkeys, const Work& work) {
+  DeviceUserLists lists;
+  for (const uint64_t rkey : rkeys) {
+    if (auto users = registry.users(reading, rkey); users != nullptr) lists.push_back(std::move(users));
+  }
+  DeviceUse use(lists);
+  const bool inside = use.enter();  // under the reading: a key that is alive here is revoked before its memory is closed
+  reading.end();
+  return inside ? work() : Status{TW_ERR_STALE};
+}
+/// The same of one key.
+template <class Work>
+Status at_device(const Registry& registry, Registry::Reading& reading, uint64_t rkey, const Work& work) {
+  return at_devices(registry, reading, std::span(&rkey, 1), work);
+}
+/// Target: a frame's bytes into (or out of) device memory, done when it returns: within at_device(). `layout` null: contiguous
+/// at address.
 Status store_to_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, const std::byte* from,
                        uint64_t length);
 Status load_from_device(Engine& engine, const Target& target, const Layout* layout, uint64_t skip, std::byte* to,

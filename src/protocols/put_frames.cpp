@@ -148,11 +148,12 @@ void on_put(Engine& engine, Peer& peer, const FrameHeader& header, PeerBytes bod
   const size_t length = body.left();
   Status status;
   {
-    const Registry::Reading reading(engine.registry());
+    Registry::Reading reading(engine.registry());
     Target target;
     status = engine.registry().resolve(reading, header.a, header.b, length, TW_MEMORY_WRITE, &target);
     if (status == TW_OK && target.device != nullptr) {
-      status = store_to_device(engine, target, nullptr, 0, body.payload(), length);
+      status = at_device(engine.registry(), reading, header.a,
+                         [&] { return store_to_device(engine, target, nullptr, 0, body.payload(), length); });
     } else if (status == TW_OK) {
       if (length == 8) {
         std::memcpy(target.address, body.payload(), 8);  // one store, for a poller of the word
@@ -179,11 +180,12 @@ void on_put_layout(Engine& engine, Peer& peer, const FrameHeader& header, PeerBy
   }
   Status status;
   {
-    const Registry::Reading reading(engine.registry());
+    Registry::Reading reading(engine.registry());
     Target base;
     status = resolve_layout(engine.registry(), reading, header.a, header.b, layout, TW_MEMORY_WRITE, &base);
     if (status == TW_OK && base.device != nullptr) {
-      status = store_to_device(engine, base, &layout, fields.skip, body.payload(), length);
+      status = at_device(engine.registry(), reading, header.a,
+                         [&] { return store_to_device(engine, base, &layout, fields.skip, body.payload(), length); });
     } else if (status == TW_OK) {
       LayoutCursor to(base.address, &layout, layout.bytes);
       to.seek(fields.skip);

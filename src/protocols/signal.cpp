@@ -146,12 +146,14 @@ Status covered(const Peer& peer, uint8_t flags) {
 namespace {
 
 Status touch_word(Engine& engine, const FrameHeader& header, uint32_t op) {
-  const Registry::Reading reading(engine.registry());
+  Registry::Reading reading(engine.registry());
   Target target;
   const Status status = engine.registry().resolve(reading, header.a, 0, 8, kAccessSignal, &target);
   if (status != TW_OK) return status;
   if (reinterpret_cast<uintptr_t>(target.address) % 8 != 0) return TW_ERR_MISALIGNED;
-  if (target.device != nullptr) return signal_on_device(engine, target, op, header.b);
+  if (target.device != nullptr) {
+    return at_device(engine.registry(), reading, header.a, [&] { return signal_on_device(engine, target, op, header.b); });
+  }
   touch_signal(reinterpret_cast<uint64_t*>(target.address), op, header.b);
   return TW_OK;
 }

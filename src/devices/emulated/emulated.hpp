@@ -61,6 +61,9 @@ class EmulatedDevice final : public Device {
   void wait_for_kernels() const;
   /// Options::stepped: the next task of the n-th queue (modulo their number). False: no queue could go on.
   bool step(unsigned n);
+  /// For tests: queues begin no task until it is let go; how many have one. Not of a stepped device.
+  void hold(bool held) { engine_->held = held; }
+  unsigned held_back() const { return engine_->held_back; }
   /// For tests: failures from now on, and what was not given back.
   Faults& faults() { return engine_->faults; }
   size_t holdings() const;  // allocations, imports and pinned ranges of the host

@@ -49,6 +49,13 @@ Status EmulatedStream::perform(Task& task) {
   return status;
 }
 
+void EmulatedStream::wait_while_held(std::unique_lock<std::mutex>& lock) {
+  if (!engine_->held) return;
+  ++engine_->held_back;
+  while (engine_->held && !stop_) changed_.wait_for(lock, std::chrono::milliseconds(1));
+  --engine_->held_back;
+}
+
 void EmulatedStream::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -57,6 +64,8 @@ void EmulatedStream::run() {
     // Asynchronous: code must not rely on a task having run because it was enqueued.
     const auto delay = std::chrono::nanoseconds(engine_->options.task_delay_ns);
     if (delay.count() > 0 && changed_.wait_for(lock, delay, [this] { return stop_.load(); })) return;
+    wait_while_held(lock);
+    if (stop_) return;
     step_locked(lock);
     if (tasks_.empty()) changed_.notify_all();
   }

@@ -31,6 +31,8 @@ struct Engine {
   Faults faults;
   /// As a driver's: exclusive while a call waits for kernels, and a call that enqueues meanwhile waits, too.
   std::shared_mutex driver;
+  std::atomic<bool> held{false};       // streams begin no task
+  std::atomic<unsigned> held_back{0};  // streams with a task that cannot begin
 };
 
 class EmulatedStream {
@@ -57,6 +59,7 @@ class EmulatedStream {
 
  private:
   void run();
+  void wait_while_held(std::unique_lock<std::mutex>& lock);
   bool step_locked(std::unique_lock<std::mutex>& lock);
   Status perform(Task& task);
   static void lose(const Task& task);
