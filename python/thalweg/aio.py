@@ -9,9 +9,9 @@ not is watched natively and wakes its future when it ends. Two modes, chosen per
 - polling: before giving way an operation spins up to `spin` seconds natively, and the worker progresses in every turn of
   the loop, which therefore never sleeps. Lowest latency, one core.
 
-A worker and its endpoints are used from the loop's thread alone. Cancelling a task cancels an unmatched receive; a transfer
-under way continues and keeps its buffer until it ends. An object is several messages: one that has begun goes on to its end
-also where its task is cancelled, and is the next receiver's.
+A worker and its endpoints are used from the loop's thread alone; a coroutine of another loop raises ThreadError, and posts
+nothing. Cancelling a task cancels an unmatched receive; a transfer under way continues and keeps its buffer until it ends. An
+object is several messages: one that has begun goes on to its end also where its task is cancelled, and is the next receiver's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import Any
 
 from . import _core
 from ._aio_objects import Objects
-from .errors import ClosedError, PeerLost, TimedOut
+from .errors import ClosedError, PeerLost, ThreadError, TimedOut
 
+_running = asyncio._get_running_loop
 _ROUNDS = 32  # turns of progress before other callbacks of the loop have theirs
 
 
@@ -72,7 +73,7 @@ class Worker:
             worker = me()
             if worker is None or worker._loop is None or worker._loop.is_closed():
                 return
-            if asyncio._get_running_loop() is worker._loop:
+            if _running() is worker._loop:
                 worker._kick()
             else:  # another thread, or code between two turns of the loop
                 worker._loop.call_soon_threadsafe(worker._kick)
@@ -99,8 +100,18 @@ class Worker:
                 loop.add_reader(fd, self._turn)
             self._kick()
         elif self._loop is not loop:
-            raise RuntimeError("this worker belongs to another event loop")
+            raise ThreadError(
+                "this worker belongs to another event loop, the one that first awaited on it: await on it there, or make a "
+                "worker for each loop"
+            )
         return loop
+
+    @property
+    def _here(self) -> _core.Worker:
+        """The worker, for an operation that the running loop is to await. Raises ThreadError where that is another one."""
+        if _running() is not self._loop:
+            self._attach()
+        return self.core
 
     def _kick(self) -> None:
         """Has the worker progressed, and its descriptor armed, once the running task gives way."""
@@ -206,26 +217,27 @@ class Worker:
             raise
 
     async def _value(self, request: _core.Request, *, cancels: bool = True) -> Any:
-        """The outcome of a request that had not ended at once. cancels: its task's cancelling cancels it, too."""
-        loop = self._loop or self._attach()
-        if self.spin > 0 and request._spin(self.spin):
-            return request._value()
-        future = loop.create_future()
-        self._pending.add(future)
+        """The outcome of a request that had not ended at once. cancels: what ends the wait for it cancels it, too."""
+        future: asyncio.Future[Any] | None = None
         try:
-            request._token = future
-            self._admit(future)
-            self.core._watch(request)
-            self._kick()
-            await future
-        except asyncio.CancelledError:
+            loop = self._attach()
+            if not (self.spin > 0 and request._spin(self.spin)):
+                future = loop.create_future()
+                self._pending.add(future)
+                request._token = future
+                self._admit(future)
+                self.core._watch(request)
+                self._kick()
+                await future
+        except BaseException:  # nobody waits any more: it must not take the next message
             if cancels and not self.core.closed:
                 request.cancel()  # too late for a transfer under way: the worker keeps its buffer until it ends
                 self._kick()
             raise
         finally:
-            request._token = None
-            self._pending.discard(future)
+            if future is not None:
+                request._token = None
+                self._pending.discard(future)
             del future  # with what it raised, and that with this frame: the buffer would stay until the collector comes
         return request._value()
 
@@ -253,7 +265,7 @@ class Worker:
         tls: bool = False,
     ) -> Endpoint:
         """Connects to a worker's address (bytes) or a listener's ("host:port", "unix:/path"). As Worker.connect."""
-        core = self.core.connect(address, data=data, timeout=timeout, transport=transport, tls=tls, wait=False)
+        core = self._here.connect(address, data=data, timeout=timeout, transport=transport, tls=tls, wait=False)
 
         def connected() -> bool | None:
             return None if core.state == "in_progress" else core.wait(0)
@@ -277,12 +289,12 @@ class Worker:
     ) -> _core.RecvInfo:
         """Receives from any endpoint, or from source. As thalweg.Worker.recv."""
         by = None if source is None else source.core
-        request = self.core.irecv(buffer, tag, mask, layout=layout, source=by, after=after)
+        request = self._here.irecv(buffer, tag, mask, layout=layout, source=by, after=after)
         return request._value() if request.ended else await self._value(request)
 
     async def flush(self) -> None:
         """Returns when all earlier one-sided operations of all endpoints are visible at their targets."""
-        request = self.core.iflush()
+        request = self._here.iflush()
         self._kick()  # it progresses, also where it ends at once: the descriptor is not armed any more
         return request._value() if request.ended else await self._value(request)
 
@@ -321,8 +333,8 @@ class Worker:
                 worker._tasks.add(task)
                 task.add_done_callback(worker._tasks.discard)
 
-        self.core.am_register(id, call)
         self._attach()
+        self.core.am_register(id, call)
 
     def close(self) -> None:
         """Ends every endpoint without waiting; whatever is awaited on this worker raises ClosedError."""
@@ -418,6 +430,14 @@ class Endpoint:
             known = worker._objects[core] = Objects(worker, core)
         self._objects = known
 
+    @property
+    def _here(self) -> _core.Endpoint:
+        """The endpoint, for an operation that the running loop is to await. Raises ThreadError where that is another one."""
+        worker = self.worker
+        if _running() is not worker._loop:
+            worker._attach()
+        return self.core
+
     async def send(
         self,
         buffer: Any,
@@ -432,9 +452,9 @@ class Endpoint:
         """Sends a buffer as one message; returns when it may be reused, with sync when it was matched. after, no_wait: as in
         thalweg.Endpoint.send."""
         if sync or immediate or layout is not None or after is not None or no_wait:
-            request = self.core.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout, after=after, no_wait=no_wait)
+            request = self._here.isend(buffer, tag, sync=sync, immediate=immediate, layout=layout, after=after, no_wait=no_wait)
         else:
-            request = self.core.isend(buffer, tag)
+            request = self._here.isend(buffer, tag)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def recv(
@@ -448,19 +468,19 @@ class Endpoint:
     ) -> _core.RecvInfo:
         """Receives a message of this endpoint's peer into a writable buffer. after: as in thalweg.Endpoint.recv."""
         if layout is None and after is None:
-            request = self.core.irecv(buffer, tag, mask)
+            request = self._here.irecv(buffer, tag, mask)
         else:
-            request = self.core.irecv(buffer, tag, mask, layout=layout, after=after)
+            request = self._here.irecv(buffer, tag, mask, layout=layout, after=after)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def bytes_send(self, buffer: Any, *, no_wait: bool = False) -> None:
         """Appends a contiguous buffer to the byte stream."""
-        request = self.core.ibytes_send(buffer, no_wait=no_wait)
+        request = self._here.ibytes_send(buffer, no_wait=no_wait)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def bytes_recv(self, buffer: Any, *, all: bool = False) -> _core.RecvInfo:
         """Takes 1 to len(buffer) bytes, or with all that many, from the byte stream."""
-        request = self.core.ibytes_recv(buffer, all=all)
+        request = self._here.ibytes_recv(buffer, all=all)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def am_send(
@@ -475,51 +495,53 @@ class Endpoint:
         no_wait: bool = False,
     ) -> None:
         """Sends an active message to the peer's handler of id; the rest as in thalweg.Endpoint.am_send."""
-        request = self.core.iam_send(id, header, buffer, protocol=protocol, after=after, layout=layout, no_wait=no_wait)
+        request = self._here.iam_send(id, header, buffer, protocol=protocol, after=after, layout=layout, no_wait=no_wait)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def put(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:
         """Writes into the peer's memory; options as thalweg.Endpoint.put."""
-        request = self.core.iput(buffer, remote, offset, **options)
+        request = self._here.iput(buffer, remote, offset, **options)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def get(self, buffer: Any, remote: _core.RemoteMemory, offset: int = 0, **options: Any) -> None:
         """Reads the peer's memory; options as thalweg.Endpoint.get."""
-        request = self.core.iget(buffer, remote, offset, **options)
+        request = self._here.iget(buffer, remote, offset, **options)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def put_blocks(
         self, local: _core.Blocks, local_index: Any, remote: _core.RemoteBlocks, remote_index: Any, **options: Any
     ) -> None:
         """Moves blocks to the peer's by index; options as thalweg.Endpoint.put_blocks."""
-        request = self.core.iput_blocks(local, local_index, remote, remote_index, **options)
+        request = self._here.iput_blocks(local, local_index, remote, remote_index, **options)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def get_blocks(
         self, local: _core.Blocks, local_index: Any, remote: _core.RemoteBlocks, remote_index: Any, **options: Any
     ) -> None:
         """Brings the peer's blocks by index; options as thalweg.Endpoint.get_blocks."""
-        request = self.core.iget_blocks(local, local_index, remote, remote_index, **options)
+        request = self._here.iget_blocks(local, local_index, remote, remote_index, **options)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def atomic(self, op: str, remote: _core.RemoteMemory, offset: int, operand: int, **options: Any) -> int | None:
         """An atomic operation on the peer's memory; options as thalweg.Endpoint.atomic."""
-        request = self.core.iatomic(op, remote, offset, operand, **options)
+        request = self._here.iatomic(op, remote, offset, operand, **options)
         return request._value() if request.ended else await self.worker._value(request)
 
     async def flush(self) -> None:
         """Returns when all earlier one-sided operations of the endpoint are visible at the target."""
-        request = self.core.iflush()
+        request = self._here.iflush()
         self.worker._kick()  # as Worker.flush
         return request._value() if request.ended else await self.worker._value(request)
 
     async def send_object(self, value: Any, tag: int = 0) -> None:
         """Sends any picklable object; see thalweg.send_object. One whose task is cancelled is sent all the same."""
+        self.worker._attach()
         await self._objects.send(value, tag)
 
     async def recv_object(self, tag: int = 0, *, device: Any = None) -> Any:
         """Receives an object; see thalweg.recv_object. Receivers on one endpoint wait for each other. An object that has begun
         to arrive when its receiver is cancelled is the next receiver's, with its arrays where the first one asked for them."""
+        self.worker._attach()
         return await self._objects.recv(tag, device)
 
     @property
@@ -550,9 +572,10 @@ class Endpoint:
         """Ends the connection; graceful unless force."""
         if self.core.closed:
             return
-        self.worker._endpoints.pop(self.core, None)
         with contextlib.suppress(PeerLost, ClosedError):  # lost already: as closed as can be
-            request = self.core.iclose(force=force)
+            core = self._here
+            self.worker._endpoints.pop(core, None)
+            request = core.iclose(force=force)
             return request._value() if request.ended else await self.worker._value(request)
 
     async def __aenter__(self) -> Endpoint:
@@ -589,77 +612,83 @@ class Group:
         """The endpoint to a rank. As thalweg.Group.endpoint, which may wait until it is connected."""
         return self.worker.endpoint(self.core.endpoint(rank))
 
+    @property
+    def _here(self) -> _core.Group:
+        """The group, for an operation that the running loop is to await. Raises ThreadError where that is another one."""
+        self.worker._attach()
+        return self.core
+
     async def _end(self, request: _core.Request) -> None:
         self.worker._kick()
         return request._value() if request.ended else await self.worker._value(request)
 
     async def barrier(self, **options: Any) -> None:
         """Returns when all ranks have called it; options as thalweg.Group.ibarrier."""
-        await self._end(self.core.ibarrier(**options))
+        await self._end(self._here.ibarrier(**options))
 
     async def broadcast(self, buffer: Any, root: int = 0, **options: Any) -> None:
         """root's buffer to all others'; options as thalweg.Group.ibroadcast."""
-        await self._end(self.core.ibroadcast(buffer, root, **options))
+        await self._end(self._here.ibroadcast(buffer, root, **options))
 
     async def reduce(self, send: Any, recv: Any = None, op: Any = "sum", root: int = 0, **options: Any) -> None:
         """As thalweg.Group.reduce; options as ireduce."""
-        await self._end(self.core.ireduce(send, recv, op, root, **options))
+        await self._end(self._here.ireduce(send, recv, op, root, **options))
 
     async def allreduce(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
         """As thalweg.Group.allreduce; options as iallreduce."""
-        await self._end(self.core.iallreduce(send, recv, op, **options))
+        await self._end(self._here.iallreduce(send, recv, op, **options))
 
     async def reduce_scatter(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
         """As thalweg.Group.reduce_scatter; options as ireduce_scatter."""
-        await self._end(self.core.ireduce_scatter(send, recv, op, **options))
+        await self._end(self._here.ireduce_scatter(send, recv, op, **options))
 
     async def reduce_scatterv(self, send: Any, recv: Any, counts: Any, op: Any = "sum", **options: Any) -> None:
         """As thalweg.Group.reduce_scatterv; options as ireduce_scatterv."""
-        await self._end(self.core.ireduce_scatterv(send, recv, counts, op, **options))
+        await self._end(self._here.ireduce_scatterv(send, recv, counts, op, **options))
 
     async def allgather(self, send: Any, recv: Any, **options: Any) -> None:
         """As thalweg.Group.allgather; options as iallgather."""
-        await self._end(self.core.iallgather(send, recv, **options))
+        await self._end(self._here.iallgather(send, recv, **options))
 
     async def allgatherv(self, send: Any, recv: Any, counts: Any, offsets: Any = None, **options: Any) -> None:
         """As thalweg.Group.allgatherv; options as iallgatherv."""
-        await self._end(self.core.iallgatherv(send, recv, counts, offsets, **options))
+        await self._end(self._here.iallgatherv(send, recv, counts, offsets, **options))
 
     async def gather(self, send: Any, recv: Any = None, root: int = 0, **options: Any) -> None:
         """As thalweg.Group.gather; options as igather."""
-        await self._end(self.core.igather(send, recv, root, **options))
+        await self._end(self._here.igather(send, recv, root, **options))
 
     async def gatherv(
         self, send: Any, recv: Any = None, counts: Any = None, offsets: Any = None, root: int = 0, **options: Any
     ) -> None:
         """As thalweg.Group.gatherv; options as igatherv."""
-        await self._end(self.core.igatherv(send, recv, counts, offsets, root, **options))
+        await self._end(self._here.igatherv(send, recv, counts, offsets, root, **options))
 
     async def scatter(self, send: Any, recv: Any = None, root: int = 0, **options: Any) -> None:
         """As thalweg.Group.scatter; options as iscatter."""
-        await self._end(self.core.iscatter(send, recv, root, **options))
+        await self._end(self._here.iscatter(send, recv, root, **options))
 
     async def scatterv(
         self, send: Any, recv: Any = None, counts: Any = None, offsets: Any = None, root: int = 0, **options: Any
     ) -> None:
         """As thalweg.Group.scatterv; options as iscatterv."""
-        await self._end(self.core.iscatterv(send, recv, counts, offsets, root, **options))
+        await self._end(self._here.iscatterv(send, recv, counts, offsets, root, **options))
 
     async def alltoall(self, send: Any, recv: Any, **options: Any) -> None:
         """As thalweg.Group.alltoall; options as ialltoall."""
-        await self._end(self.core.ialltoall(send, recv, **options))
+        await self._end(self._here.ialltoall(send, recv, **options))
 
     async def alltoallv(self, send: Any, send_counts: Any, recv: Any, recv_counts: Any, **options: Any) -> None:
         """As thalweg.Group.alltoallv; options as ialltoallv."""
-        await self._end(self.core.ialltoallv(send, send_counts, recv, recv_counts, **options))
+        await self._end(self._here.ialltoallv(send, send_counts, recv, recv_counts, **options))
 
     async def scan(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
         """As thalweg.Group.scan; options as iscan."""
-        await self._end(self.core.iscan(send, recv, op, **options))
+        await self._end(self._here.iscan(send, recv, op, **options))
 
     async def exclusive_scan(self, send: Any, recv: Any = None, op: Any = "sum", **options: Any) -> None:
         """As thalweg.Group.exclusive_scan; options as iexclusive_scan."""
-        await self._end(self.core.iexclusive_scan(send, recv, op, **options))
+        await self._end(self._here.iexclusive_scan(send, recv, op, **options))
 
     async def __aenter__(self) -> Group:
         self.worker._attach()
@@ -702,6 +731,7 @@ class AmMessage:
 
     async def recv(self, buffer: Any, *, layout: _core.Layout | None = None, after: Any = None) -> _core.RecvInfo:
         """Receives the payload into a writable buffer; layout and after as in thalweg.Endpoint.recv."""
+        self.worker._attach()
         request = self.core.irecv(buffer, layout=layout, after=after)
         return request._value() if request.ended else await self.worker._value(request)
 

@@ -247,6 +247,64 @@ async def test_a_worker_belongs_to_one_loop(context):
     worker.close()
 
 
+VERBS = {
+    "recv": lambda worker, me, lost: me.recv(lost, 1),
+    "worker_recv": lambda worker, me, lost: worker.recv(lost, 1),
+    "recv_object": lambda worker, me, lost: me.recv_object(1),
+    "send": lambda worker, me, lost: me.send(b"lost", 1),
+    "am_send": lambda worker, me, lost: me.am_send(1, b"lost"),
+    "bytes_recv": lambda worker, me, lost: me.bytes_recv(lost),
+    "flush": lambda worker, me, lost: worker.flush(),
+    "connect": lambda worker, me, lost: worker.connect(worker.address),
+    "close": lambda worker, me, lost: me.close(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@MODES
+def test_what_another_loop_awaits_is_not_posted(context, polling, verb):
+    async def first():
+        worker = aio.Worker(context, polling=polling)
+        return worker, await worker.connect(worker.address)
+
+    async def second():
+        with pytest.raises(tw.ThreadError, match="another event loop"):
+            await VERBS[verb](worker, me, lost)
+
+    lost, got = bytearray(4), bytearray(4)
+    worker, me = asyncio.run(first())
+    asyncio.run(second())
+    sending = me.core.isend(b"next", 1)
+    assert worker.core.recv(got, 1, timeout=SECONDS).length == 4
+    sending.wait(SECONDS)
+    assert got == b"next" and lost == bytes(4)
+    worker.close()
+
+
+@MODES
+def test_a_receive_whose_coroutine_ends_takes_no_message(context, polling):
+    """As where its await raises something else than a cancellation."""
+    loop = asyncio.new_event_loop()
+    worker = aio.Worker(context, polling=polling)
+    me = loop.run_until_complete(worker.connect(worker.address))
+    lost, got = bytearray(4), bytearray(4)
+
+    async def interrupted():
+        receive = me.recv(lost, 1)
+        receive.send(None)
+        with pytest.raises(KeyboardInterrupt):
+            receive.throw(KeyboardInterrupt())
+        receive = asyncio.ensure_future(me.recv(got, 1))
+        await asyncio.sleep(0)
+        await me.send(b"next", 1)
+        await receive
+
+    loop.run_until_complete(asyncio.wait_for(interrupted(), SECONDS))
+    assert got == b"next" and lost == bytes(4)
+    worker.close()
+    loop.close()
+
+
 @MODES
 @run
 async def test_a_handler_that_raises_does_not_stall_the_worker(polling):
