@@ -194,8 +194,9 @@ std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::h
   view.acquire(buffer.ptr(), BufferView::Use::source);
   tw_op_options options = TW_OP_OPTIONS_INIT;
   view.describe(options);
+  const char* const name = c_text(verb);
   return text_of([&](char* to, size_t* size) {
-    return tw_endpoint_explain_buffer(endpoint, verb.c_str(), view.data(), view.length(), remote, &options, to, size);
+    return tw_endpoint_explain_buffer(endpoint, name, view.data(), view.length(), remote, &options, to, size);
   });
 }
 

@@ -52,7 +52,7 @@ nb::object bound(std::unique_ptr<ChannelEnd> made, nb::handle_t<Endpoint> peer, 
   tw_endpoint* const given = endpoint.get();
   tw_channel_options options = TW_CHANNEL_OPTIONS_INIT;
   const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
-  options.place = place.is_none() ? nullptr : name.c_str();
+  options.place = place.is_none() ? nullptr : c_text(name);
   options.timeout_ns = duration_of(timeout.ptr(), 0);
   options.message_bytes = message_bytes;
   made->enter(peer);  // before there is a handle, which a call that is interrupted may leave as well

@@ -235,7 +235,7 @@ void CollectiveCall::take_options(PyObject* algorithm, PyObject* timeout, PyObje
   }
   if (algorithm == nullptr || algorithm == Py_None) return;
   algorithm_ = nb::cast<std::string>(nb::handle(algorithm));
-  options_.algorithm = algorithm_.c_str();
+  options_.algorithm = c_text(algorithm_);
 }
 
 Elements CollectiveCall::take(BufferView& view, nb::handle buffer, BufferView::Use use) {

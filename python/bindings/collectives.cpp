@@ -325,7 +325,7 @@ PyObject* explain(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObj
     call.take_options(a[4], nullptr, nullptr);
     const std::string name = nb::cast<std::string>(nb::handle(a[0]));
     const size_t elements = as_u64(a[1], 0);
-    const std::string text = call.explain(name.c_str(), elements, a[6]);
+    const std::string text = call.explain(c_text(name), elements, a[6]);
     return nb::str(text.c_str()).release().ptr();
   });
 }

@@ -16,8 +16,6 @@ namespace {
 std::atomic<int> forks{0};
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
-const char* text_or_null(const std::optional<std::string>& text) { return text ? text->c_str() : nullptr; }
-
 void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional<std::string> key_file,
                   std::optional<std::string> transports, std::optional<std::string> interfaces,
                   std::optional<std::string> socket_dir, nb::handle silent_timeout, nb::handle handshake_timeout, bool tls,
@@ -28,16 +26,16 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
     options.job_key = job_key->c_str();
     options.job_key_length = job_key->size();
   }
-  options.key_file = text_or_null(key_file);
-  options.transports = text_or_null(transports);
-  options.interfaces = text_or_null(interfaces);
-  options.socket_dir = text_or_null(socket_dir);
+  options.key_file = c_text(key_file);
+  options.transports = c_text(transports);
+  options.interfaces = c_text(interfaces);
+  options.socket_dir = c_text(socket_dir);
   options.silent_timeout_ns = duration_of(silent_timeout.ptr(), 0);
   options.handshake_timeout_ns = duration_of(handshake_timeout.ptr(), 0);
   options.tls = tls ? 1 : 0;
   options.persistent_blocks = persistent_blocks;
   options.persistent_idle_ns = duration_of(persistent_idle.ptr(), 0);
-  options.way = text_or_null(way);
+  options.way = c_text(way);
   tw_status status;
   {
     const Released release;
@@ -50,7 +48,7 @@ void context_init(Context* self, std::optional<nb::bytes> job_key, std::optional
 std::string costs_save(const std::string& values) {
   char path[4096];
   size_t length = sizeof path;
-  check(tw_costs_save(values.c_str(), path, &length));
+  check(tw_costs_save(c_text(values), path, &length));
   return path;
 }
 
@@ -141,10 +139,11 @@ void bind_context(nb::module_& m) {
           "trace",
           [](Context& c, const std::optional<std::string>& file) {
             tw_context* context = c.get();
+            const char* const path = c_text(file);
             tw_status status;
             {
               const Released release;
-              status = tw_context_trace(context, text_or_null(file));
+              status = tw_context_trace(context, path);
             }
             check(status);
           },

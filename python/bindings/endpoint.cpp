@@ -19,7 +19,7 @@ tw_endpoint_options endpoint_options(const std::optional<nb::bytes>& data, uint6
     options.private_length = data->size();
   }
   options.timeout_ns = timeout_ns;
-  options.transport = transport ? transport->c_str() : nullptr;
+  options.transport = c_text(transport);
   options.tls = tls ? 1 : 0;
   return options;
 }
@@ -46,12 +46,13 @@ nb::object endpoint_connect(nb::handle_t<Worker> owner, nb::handle address, std:
     check(tw_connect(worker.enter(), PyBytes_AS_STRING(address.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(address.ptr())),
                      &options, &endpoint));
   } else {
-    std::string text = nb::cast<std::string>(address);
+    const std::string text = nb::cast<std::string>(address);
+    const char* const name = c_text(text);
     tw_worker* handle = worker.enter();
     tw_status status;
     {
       const Waiting waiting(worker);  // a name may have to be looked up
-      status = tw_connect_to(handle, text.c_str(), &options, &endpoint);
+      status = tw_connect_to(handle, name, &options, &endpoint);
     }
     check(status);
   }
@@ -104,7 +105,8 @@ nb::object endpoint_iclose(nb::handle_t<Endpoint> owner, bool force) {
 std::string endpoint_explain(Endpoint& self, const std::string& verb, size_t length, nb::handle buffer) {
   tw_endpoint* handle = self.get();
   if (!buffer.is_none()) return explain_buffer(handle, verb, buffer, nullptr);
-  return text_of([&](char* to, size_t* size) { return tw_endpoint_explain(handle, verb.c_str(), length, to, size); });
+  const char* const name = c_text(verb);
+  return text_of([&](char* to, size_t* size) { return tw_endpoint_explain(handle, name, length, to, size); });
 }
 
 /// A connection request is answered once; the C handle goes with the answer. One that is dropped is rejected.
@@ -183,7 +185,7 @@ nb::object listener_make(nb::handle_t<Worker> owner, const std::string& address,
   tw_listener_options options = TW_LISTENER_OPTIONS_INIT;
   options.backlog = backlog;
   Listener listener;
-  check(tw_listen(worker.enter(), address.c_str(), &options, &listener.handle));
+  check(tw_listen(worker.enter(), c_text(address), &options, &listener.handle));
   listener.worker_object = nb::borrow(owner);
   listener.worker = &worker;
   return nb::cast(std::move(listener), nb::rv_policy::move);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a tw_status to the named Python exception of thalweg.errors, and from C++ exceptions back into the interpreter.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "objects.hpp"
@@ -16,6 +17,14 @@ inline void check(tw_status status) {
   if (status < 0) [[unlikely]]
     raise(status);
 }
+
+/// A str as the C functions take it; lives as long as the text. One that has a NUL is refused: they would read it up to there.
+inline const char* c_text(const std::string& text) {
+  if (text.find('\0') != std::string::npos) [[unlikely]]
+    raise(TW_ERR_INVALID, "a text has a NUL character in it, where C's strings end: leave it out");
+  return text.c_str();
+}
+inline const char* c_text(const std::optional<std::string>& text) { return text ? c_text(*text) : nullptr; }
 
 /// The text that ask(buffer, &size) writes.
 template <class Ask>

@@ -45,14 +45,14 @@ nb::object init(std::optional<std::string> store, std::optional<uint32_t> rank, 
     context.job_key = job_key->c_str();
     context.job_key_length = job_key->size();
   }
-  context.transports = transports ? transports->c_str() : nullptr;
-  context.interfaces = interfaces ? interfaces->c_str() : nullptr;
+  context.transports = c_text(transports);
+  context.interfaces = c_text(interfaces);
   context.tls = tls ? 1 : 0;
   tw_worker_options worker = TW_WORKER_OPTIONS_INIT;
   worker.threads = threads == "multi" ? TW_THREADS_MULTI : TW_THREADS_SINGLE;
   worker.progress = progress == "thread" ? TW_PROGRESS_THREAD : TW_PROGRESS_CALLER;
   tw_init_options options = TW_INIT_OPTIONS_INIT;
-  options.store = store ? store->c_str() : nullptr;
+  options.store = c_text(store);
   options.rank = rank.value_or(TW_STORE_ENVIRONMENT);
   options.count = count.value_or(TW_STORE_ENVIRONMENT);
   options.context = &context;

@@ -34,7 +34,7 @@ nb::object memory_allocate(nb::handle_t<Context> owner, size_t length, const std
   tw_memory_options options = TW_MEMORY_OPTIONS_INIT;
   options.access = access_of(access);
   options.huge_pages = huge_pages ? 1 : 0;
-  options.place = place.c_str();
+  options.place = c_text(place);
   check(tw_memory_allocate(nb::inst_ptr<Context>(owner)->get(), length, &options, &memory.handle));
   own(memory, nb::borrow(owner));
   return nb::cast(std::move(memory), nb::rv_policy::move);
@@ -131,7 +131,8 @@ nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
 std::string remote_explain(RemoteMemory& self, const std::string& verb, size_t length, nb::handle buffer) {
   tw_remote_memory* handle = self.get();
   if (!buffer.is_none()) return explain_buffer(self.endpoint->get(), verb, buffer, handle);
-  return text_of([&](char* to, size_t* size) { return tw_remote_memory_explain(handle, verb.c_str(), length, to, size); });
+  const char* const name = c_text(verb);
+  return text_of([&](char* to, size_t* size) { return tw_remote_memory_explain(handle, name, length, to, size); });
 }
 
 }  // namespace

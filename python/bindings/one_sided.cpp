@@ -9,10 +9,11 @@ namespace thalweg::python {
 
 uint32_t atomic_of(PyObject* name) {
   static const std::array<const char*, 6> names = {"add", "and", "or", "xor", "swap", "cswap"};
-  const char* text = PyUnicode_AsUTF8(name);
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &length);
   if (text == nullptr) throw nb::python_error();
   for (uint32_t i = 0; i < names.size(); ++i) {
-    if (std::string_view(text) == names[i]) return i;
+    if (std::string_view(text, static_cast<size_t>(length)) == names[i]) return i;
   }
   raise(TW_ERR_INVALID, "an atomic operation is add, and, or, xor, swap or cswap");
 }

@@ -39,7 +39,7 @@ void plan_init(Plan* self, nb::handle_t<Context> context, nb::handle place, nb::
           "plans of this context were dropped while they ran, and still run: let some of them end, or their peers");
   tw_plan_options options = TW_PLAN_OPTIONS_INIT;
   const std::string name = place.is_none() ? "" : nb::cast<std::string>(place);
-  options.place = place.is_none() ? nullptr : name.c_str();
+  options.place = place.is_none() ? nullptr : c_text(name);
   options.timeout_ns = duration_of(timeout.ptr(), 0);
   options.blocks = blocks;
   options.chunk_bytes = chunk_bytes;

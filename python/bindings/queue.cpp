@@ -48,9 +48,9 @@ void queue_init(Queue* self, nb::handle_t<Context> context, const std::string& p
   Context* owner = nb::inst_ptr<Context>(context);
   tw_status status;
   if (stream.is_none()) {
-    status = tw_queue_create(owner->get(), place.c_str(), &options, &self->handle);
+    status = tw_queue_create(owner->get(), c_text(place), &options, &self->handle);
   } else {
-    status = tw_queue_wrap(owner->get(), stream_handle(stream), place.c_str(), &options, &self->handle);
+    status = tw_queue_wrap(owner->get(), stream_handle(stream), c_text(place), &options, &self->handle);
   }
   check(status);
   if (!stream.is_none()) self->stream = nb::borrow(stream);

@@ -20,7 +20,8 @@ void store_init(Store* self, std::optional<std::string> address, std::optional<n
   if (rank) options.rank = *rank;
   if (count) options.count = *count;
   options.tls = tls ? 1 : 0;
-  check(without_gil({}, [&] { return tw_store_open(address ? address->c_str() : nullptr, &options, &self->handle); }));
+  const char* const at = c_text(address);
+  check(without_gil({}, [&] { return tw_store_open(at, &options, &self->handle); }));
   hide_job_key();
 }
 
@@ -50,17 +51,19 @@ nb::object read_value(Store& self, Ask ask, nb::object absent) {
 }
 
 nb::object store_get(Store& self, const std::string& key, nb::object otherwise) {
-  return read_value(
-      self, [&](tw_store* s, void* v, size_t* n) { return tw_store_get(s, key.c_str(), v, n); }, std::move(otherwise));
+  const char* const name = c_text(key);
+  return read_value(self, [&](tw_store* s, void* v, size_t* n) { return tw_store_get(s, name, v, n); }, std::move(otherwise));
 }
 
 nb::object store_wait(Store& self, const std::string& key) {
-  return read_value(self, [&](tw_store* s, void* v, size_t* n) { return tw_store_wait(s, key.c_str(), v, n); }, nb::object());
+  const char* const name = c_text(key);
+  return read_value(self, [&](tw_store* s, void* v, size_t* n) { return tw_store_wait(s, name, v, n); }, nb::object());
 }
 
 void store_put(Store& self, const std::string& key, nb::bytes value) {
   tw_store* handle = self.get();
-  check(unlocked(self, [&] { return tw_store_put(handle, key.c_str(), value.c_str(), value.size()); }));
+  const char* const name = c_text(key);
+  check(unlocked(self, [&] { return tw_store_put(handle, name, value.c_str(), value.size()); }));
 }
 
 nb::list store_exchange(Store& self, nb::bytes mine, uint32_t count) {

@@ -42,10 +42,11 @@ nb::dict topology_place(uint32_t rank, uint32_t ranks) {
 
 nb::dict topology_distance(const std::string& source, const std::string& to) {
   tw_distance found = TW_DISTANCE_INIT;
+  const char *const begin = c_text(source), *const end = c_text(to);
   tw_status status;
   {
     const Released released;
-    status = tw_topology_distance(source.c_str(), to.c_str(), &found);
+    status = tw_topology_distance(begin, end, &found);
   }
   check(status);
   nb::dict out;

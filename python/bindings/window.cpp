@@ -194,8 +194,9 @@ nb::object window_bind(nb::handle_t<Window> owner, const std::string& place) {
   tw_window* handle = self.get();
   self.worker->enter();
   tw_device_window bound{};
+  const char* const name = c_text(place);
   const Using user(self.users);
-  check(without_gil({self.worker}, [&] { return tw_window_bind(handle, place.c_str(), &bound); }));
+  check(without_gil({self.worker}, [&] { return tw_window_bind(handle, name, &bound); }));
   return nb::cast(BoundWindow{nb::borrow(owner), bound}, nb::rv_policy::move);
 }
 

@@ -12,6 +12,38 @@ from thalweg import _core
 EVERY_SECOND = tw.Layout.strided(1, [50], [2])
 
 
+def test_texts_with_a_nul_are_refused(context, worker, me, tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(os.urandom(32))
+    path.chmod(0o600)
+    tw.Context(key_file=str(path)).close()
+    remote = tw.RemoteMemory(me, tw.Memory.allocate(context, 64).export())
+    calls = [
+        lambda: tw.Context(key_file=f"{path}\0more"),
+        lambda: tw.Context(job_key=bytes(32), transports="shm\0,tcp"),
+        lambda: tw.Context(job_key=bytes(32), interfaces="lo\0"),
+        lambda: tw.Context(job_key=bytes(32), socket_dir=f"{tmp_path}\0"),
+        lambda: tw.Context(job_key=bytes(32), way="push\0"),
+        lambda: context.trace(f"{tmp_path}/trace\0more"),
+        lambda: worker.listen("127.0.0.1:0\0"),
+        lambda: worker.listen(f"unix:{tmp_path}/socket\0more"),
+        lambda: worker.connect("127.0.0.1:1\0"),
+        lambda: worker.connect(worker.address, transport="self\0"),
+        lambda: tw.init(store="file:/none\0", job_key=bytes(32)),
+        lambda: tw.Memory.allocate(context, 64, place="host\0"),
+        lambda: tw.Queue(context, "emulated:0\0"),
+        lambda: tw.Plan(context, place="emulated:0\0"),
+        lambda: me.explain("send\0"),
+        lambda: me.explain("send\0", buffer=bytes(8)),
+        lambda: me.atomic("add\0", remote, 0, 1),
+        lambda: remote.explain("put\0"),
+        lambda: _core.topology_distance("host\0", "host"),
+    ]
+    for call in calls:
+        with pytest.raises(tw.InvalidError, match=r"NUL|an atomic operation is"):
+            call()
+
+
 def test_a_plan_on_a_device_waits_for_a_signal_in_its_memory(context, worker, me):
     place = "emulated:0"
     words = tw.Memory.allocate(context, 64, place=place)

@@ -222,6 +222,17 @@ def test_store(kind, tmp_path):
         served.close()
 
 
+def test_a_key_of_a_store_has_no_nul(tmp_path):
+    with tw.Store(f"file:{tmp_path}/store", job_key=secrets.token_bytes(32), timeout=5) as store:
+        store.put("a", b"stays")
+        for call in (lambda: store.put("a\0b", b"over it"), lambda: store.get("a\0b", b""), lambda: store.wait("a\0b")):
+            with pytest.raises(tw.InvalidError, match="NUL"):
+                call()
+        assert store.get("a") == b"stays"
+    with pytest.raises(tw.InvalidError, match="NUL"):
+        tw.Store(f"file:{tmp_path}/store\0more", job_key=secrets.token_bytes(32))
+
+
 def test_the_log_comes_by_logging(worker, other, caplog):
     """An active message without a handler is a warning of the library."""
     with caplog.at_level(logging.WARNING, logger="thalweg"):
