@@ -14,7 +14,7 @@ EVERY_SECOND = tw.Layout.strided(1, [50], [2])
 
 def test_texts_with_a_nul_are_refused(context, worker, me, tmp_path):
     path = tmp_path / "key"
-    path.write_bytes(os.urandom(32))
+    path.write_text(os.urandom(32).hex())
     path.chmod(0o600)
     tw.Context(key_file=str(path)).close()
     remote = tw.RemoteMemory(me, tw.Memory.allocate(context, 64).export())
