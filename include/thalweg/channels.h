@@ -19,7 +19,7 @@ typedef struct tw_channel_end tw_channel_end;
 
 typedef struct tw_channel_options {
   size_t size;
-  const char* place;    /* where the code runs: "cuda:1", "emulated:0", "host"; NULL: the device of the first buffer that is
+  const char *place;    /* where the code runs: "cuda:1", "emulated:0", "host"; NULL: the device of the first buffer that is
                           device memory, else "host" */
   uint64_t timeout_ns;  /* of binding, and of every wait of the code; 0: 30 s */
   size_t message_bytes; /* of a sending end: the longest message, where the host carries the channel; 0: 1 MiB */
@@ -28,9 +28,9 @@ typedef struct tw_channel_options {
 
 /** Where messages may land. length in bytes; with a layout 0, or what the layout moves. */
 typedef struct tw_channel_buffer {
-  void* address;
+  void *address;
   size_t length;
-  const tw_layout* layout; /* NULL: contiguous; not used after the call */
+  const tw_layout *layout; /* NULL: contiguous; not used after the call */
 } tw_channel_buffer;
 
 /** Takes the sending end of a channel (a number for each endpoint and direction, no tag: plans.h) for code at a place, until
@@ -46,30 +46,30 @@ typedef struct tw_channel_buffer {
  *  TW_ERR_UNSUPPORTED, at both ends: the receiving code does not reach its own buffers (a device pageable memory, the host a device's);
  *  the text has the reason. TW_ERR_BUSY: a plan, a queue's operations or another binding of this process has the end. TW_ERR_LIMIT: the
  *  bounce buffers' 64 MiB. TW_ERR_TIMED_OUT, TW_ERR_PEER_LOST. */
-TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint* endpoint, uint64_t channel, const tw_channel_options* options,
-                                          tw_channel_end** end);
+TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t channel, const tw_channel_options *options,
+                                          tw_channel_end **end);
 /** The same for the receiving end. buffers[count] (1 to 256) are where the peer's messages land, whichever the code posts; they must
  *  live until the end is released. Plans and queues of the sender need not be paired: any number of them may send to it. */
-TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint* endpoint, const tw_channel_buffer* buffers, size_t count,
-                                          uint64_t channel, const tw_channel_options* options, tw_channel_end** end);
+TW_CHECKED tw_status tw_channel_bind_recv(tw_endpoint *endpoint, const tw_channel_buffer *buffers, size_t count,
+                                          uint64_t channel, const tw_channel_options *options, tw_channel_end **end);
 
 /** The thalweg::device::SendEnd or RecvEnd, in the memory of the place: what the code's Sender or Receiver is made of. */
-TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end* end, void** address);
+TW_CHECKED tw_status tw_channel_end_address(const tw_channel_end *end, void **address);
 /** Pass it by value, as a thalweg::device::Guard. */
-TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end* end, tw_device_guard* guard);
+TW_CHECKED tw_status tw_channel_end_guard(const tw_channel_end *end, tw_device_guard *guard);
 /** The number by which a receive of the code names buffer `index`. */
-TW_CHECKED tw_status tw_channel_end_recv_buffer(const tw_channel_end* end, size_t index, uint32_t* recv_buffer);
+TW_CHECKED tw_status tw_channel_end_recv_buffer(const tw_channel_end *end, size_t index, uint32_t *recv_buffer);
 /** The end's way: mapped, or carried by the host, and why. Text; *size as in tw_context_info. */
-TW_CHECKED tw_status tw_channel_end_explain(const tw_channel_end* end, char* buffer, size_t* size);
+TW_CHECKED tw_status tw_channel_end_explain(const tw_channel_end *end, char *buffer, size_t *size);
 /** TW_OK, or the failure, with a text: the one that the code recorded, which this call sends to the peer; the peer's
  *  failure; TW_ERR_PEER_LOST. A failure is final: release both ends and bind (or prepare) them again. Does not block. */
-TW_CHECKED tw_status tw_channel_end_check(tw_channel_end* end);
+TW_CHECKED tw_status tw_channel_end_check(tw_channel_end *end);
 /** The code must have ended. Waits at most 5 s for the peer to release the buffers; until a failed peer has ended too, do
  *  not free memory of this process that it was to write to. The channel stays open and keeps its message count, for a plan,
  *  a queue or another binding; the peer's waits continue. What the host carries and the peer has not taken stays on its way, as a send
  *  that is complete. The handle is invalid in any case; NULL is TW_OK.
  *  TW_ERR_CANCELED: receives were posted and not taken: the channel has failed at both ends. */
-TW_CHECKED tw_status tw_channel_end_release(tw_channel_end* end);
+TW_CHECKED tw_status tw_channel_end_release(tw_channel_end *end);
 
 #ifdef __cplusplus
 }

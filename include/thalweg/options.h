@@ -30,13 +30,13 @@ enum {
 };
 
 typedef struct tw_recv_info {
-  tw_endpoint* endpoint; /* the sender's endpoint on this side; NULL: it has been closed since */
+  tw_endpoint *endpoint; /* the sender's endpoint on this side; NULL: it has been closed since */
   uint64_t tag;
   uint64_t immediate;
   size_t length; /* true length, also when truncated */
 } tw_recv_info;
 
-typedef void (*tw_callback)(void* arg, tw_request request, tw_status status, const tw_recv_info* info);
+typedef void (*tw_callback)(void *arg, tw_request request, tw_status status, const tw_recv_info *info);
 
 /** Options of one operation: of a call, of a plan's step, of an operation on a queue. Each option lists its calls; a call
  *  fails on any other with TW_ERR_INVALID and a text that names both, and never ignores it. */
@@ -45,16 +45,16 @@ typedef struct tw_op_options {
   uint32_t flags;     /* TW_OP_* */
   uint32_t signal_op; /* TW_SIGNAL_* */
   /* Of the local buffer (of `from` of tw_plan_copy); NULL: contiguous. length 0 or the layout's bytes (callbacks: packed size) */
-  const tw_layout* layout;
-  const tw_layout* remote_layout; /* put, get: of the remote side, relative to the remote offset; tw_plan_copy: of `to` */
+  const tw_layout *layout;
+  const tw_layout *remote_layout; /* put, get: of the remote side, relative to the remote offset; tw_plan_copy: of `to` */
   uint64_t immediate;             /* send: travels with the message. put, signal post: of the notification */
-  tw_remote_signal* signal;       /* put: touched when the data is there */
+  tw_remote_signal *signal;       /* put: touched when the data is there */
   uint64_t signal_value;
-  tw_endpoint* source;  /* receive, probe: only from this endpoint */
+  tw_endpoint *source;  /* receive, probe: only from this endpoint */
   tw_callback callback; /* from progress, none after TW_OK; may post, may not progress. The request is released afterwards */
-  void* arg;            /* of the callback, completion queue or record */
+  void *arg;            /* of the callback, completion queue or record */
   /* Stream or event of a device (CUstream, CUevent) whose earlier work produced the buffer, or last read it. */
-  const void* after;
+  const void *after;
   uint32_t after_kind; /* TW_AFTER_*: what `after` is. The bytes are not touched before that work is done; never blocks */
   uint32_t reserved;   /* 0 */
   /* put, signal post: the peer's worker is notified of `immediate` when the data is there (of a signal: when it is touched), as
@@ -64,14 +64,14 @@ typedef struct tw_op_options {
   uint32_t notify;
   uint32_t handler; /* TW_NOTIFY_HANDLER: id of tw_am_register; the header of that message is `immediate`, 8 bytes */
   /* Where completion is reported, beside a request or instead: at most one, and no callback with it. See completions.h. */
-  tw_completion_queue* queue; /* of the same worker */
-  tw_counter* counter;        /* of the same worker */
-  tw_completion* record;      /* in the caller's memory */
-  tw_signal* done;            /* of the same worker */
+  tw_completion_queue *queue; /* of the same worker */
+  tw_counter *counter;        /* of the same worker */
+  tw_completion *record;      /* in the caller's memory */
+  tw_signal *done;            /* of the same worker */
   uint64_t done_value;        /* what `done` is set to, or what is added to it, as it was made */
   /* Steps of plans only (plans.h). */
   uint64_t increment; /* of signal_value, or of the value of signal and wait steps, with every trigger after the first */
-  const uint32_t* after_steps; /* steps of this plan that end before this one begins; copied during the call */
+  const uint32_t *after_steps; /* steps of this plan that end before this one begins; copied during the call */
   size_t after_count;
 } tw_op_options;
 /* clang-format off */

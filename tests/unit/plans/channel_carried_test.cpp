@@ -24,13 +24,6 @@ class CarriedEnds : public ChannelEnds {
     both([&] { ASSERT_EQ(bind_send_of(message_bytes, tag, send), TW_OK) << tw_last_error(); },
          [&] { ASSERT_EQ(bind_recv(tag, recv_buffers.given, recv), TW_OK) << tw_last_error(); });
   }
-  static tw_status failure_of(const Bound& end) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    tw_status status = TW_OK;
-    while ((status = tw_channel_end_check(end.handle)) == TW_OK && std::chrono::steady_clock::now() < limit)
-      std::this_thread::yield();
-    return status;
-  }
   static std::string explained(const Bound& end) {
     char text[2000];
     size_t size = sizeof text;
@@ -40,19 +33,6 @@ class CarriedEnds : public ChannelEnds {
   void release_both(Bound& send, Bound& recv, tw_status of_recv = TW_OK) {
     EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
     EXPECT_EQ(recv.release(), of_recv) << tw_last_error();
-  }
-  /// A few messages through a channel that is bound anew.
-  void expect_passage(uint64_t tag) {
-    const RecvBuffers recv_buffers = make_recv_buffers(2);
-    Traffic traffic = make_traffic(random_sizes(5));
-    Bound send, recv;
-    bind_both(tag, recv_buffers.given, &send, &recv);
-    {
-      const Running receiver = start_recv(recv, recv_buffers, traffic, 2);
-      const Running sender = start_send(send, traffic);
-    }
-    expect_all(traffic);
-    release_both(send, recv);
   }
 };
 INSTANTIATE_TEST_SUITE_P(ByTheHost, CarriedEnds, testing::Values(kWays[2], kWays[3]),

@@ -12,20 +12,6 @@ namespace {
 
 class ChannelEndFailures : public ChannelEnds {
  protected:
-  /// A few messages through a channel that is bound anew.
-  void expect_passage(uint64_t tag) {
-    const RecvBuffers recv_buffers = make_recv_buffers(2);
-    Traffic traffic = make_traffic(random_sizes(5));
-    Bound send, recv;
-    bind_both(tag, recv_buffers.given, &send, &recv);
-    {
-      const Running receiver = start_recv(recv, recv_buffers, traffic, 2);
-      const Running sender = start_send(send, traffic);
-    }
-    expect_all(traffic);
-    EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
-    EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
-  }
   /// A plan of b's that receives 8 bytes through channel 9 from an end of a's. limit_ns: of its runs' waits.
   tw_plan* prepare_recv(unsigned char* to, Bound* send, uint64_t limit_ns = 0) {
     tw_plan* made = nullptr;
@@ -64,14 +50,6 @@ class ChannelEndFailures : public ChannelEnds {
     message.text = why;
     const std::lock_guard lock(proxy->mutex());
     for (message.epoch = 1; message.epoch < 10; ++message.epoch) proxy->send(*route.peer, message);
-  }
-  /// What the peer tells arrives by a message.
-  static tw_status failure_of(const Bound& end) {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    tw_status status = TW_OK;
-    while ((status = tw_channel_end_check(end.handle)) == TW_OK && std::chrono::steady_clock::now() < limit)
-      std::this_thread::yield();
-    return status;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Mapped, ChannelEndFailures, testing::Values(kWays[0], kWays[1]),

@@ -100,6 +100,28 @@ class ChannelEnds : public Pair {
       receive_messages(machine, end, recv_buffers.at, traffic.to, traffic.sizes, ahead, &traffic.received);
     });
   }
+  /// A few messages through a channel that is bound anew.
+  void expect_passage(uint64_t tag) {
+    const RecvBuffers recv_buffers = make_recv_buffers(2);
+    Traffic traffic = make_traffic(random_sizes(5));
+    Bound send, recv;
+    bind_both(tag, recv_buffers.given, &send, &recv);
+    {
+      const Running receiver = start_recv(recv, recv_buffers, traffic, 2);
+      const Running sender = start_send(send, traffic);
+    }
+    expect_all(traffic);
+    EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+    EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+  }
+  /// What the peer tells arrives by a message.
+  static tw_status failure_of(const Bound& end) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    tw_status status = TW_OK;
+    while ((status = tw_channel_end_check(end.handle)) == TW_OK && std::chrono::steady_clock::now() < limit)
+      std::this_thread::yield();
+    return status;
+  }
 };
 
 /// The last error's text holds all of these.
