@@ -96,6 +96,19 @@ class AtHeldDevice : public ::testing::Test {
     Target target;
     return registry.resolve(reading, rkey, 0, 0, access, &target) == TW_ERR_STALE;
   }
+  /// On another thread, while the device is held; lets go of it then.
+  template <class Body>
+  void expect_to_end_meanwhile(const Body& body) {
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      body();
+      done = true;
+    });
+    EXPECT_TRUE(eventually([&] { return done.load(); }));
+    EXPECT_FALSE(applied) << "the device is held";
+    let_go();
+    other.join();
+  }
   void expect_image() { EXPECT_TRUE(emulated::holds(device(), address, image)); }
 
   std::vector<std::byte> peers, elsewhere;
@@ -212,8 +225,7 @@ class HeldDevices : public AtHeldDevice, public ::testing::WithParamInterface<Ki
 
 TEST_P(HeldDevices, HoldUpNoOtherThread) {
   ASSERT_NO_FATAL_FAILURE(take_frame());
-  std::atomic<bool> done{false};
-  std::thread other([&] {
+  expect_to_end_meanwhile([&] {
     tw_memory* unrelated = nullptr;
     KeyBody exported;
     EXPECT_EQ(registry.register_memory(elsewhere.data(), elsewhere.size(), 0, &unrelated), TW_OK);
@@ -221,12 +233,7 @@ TEST_P(HeldDevices, HoldUpNoOtherThread) {
     EXPECT_FALSE(stale(exported.rkey, TW_MEMORY_READ));
     EXPECT_EQ(registry.revoke(exported.rkey), TW_OK);
     EXPECT_EQ(registry.release(unrelated), TW_OK);
-    done = true;
   });
-  EXPECT_TRUE(eventually([&] { return done.load(); }));
-  EXPECT_FALSE(applied) << "the device is held";
-  let_go();
-  other.join();
   expect_image();
   expect_answered();
 }
@@ -234,16 +241,10 @@ TEST_P(HeldDevices, HoldUpNoOtherThread) {
 TEST_P(HeldDevices, LeaveTheirMemoryBusy) {
   registry.set_patience(0);
   ASSERT_NO_FATAL_FAILURE(take_frame());
-  std::atomic<bool> done{false};
-  std::thread owner([&] {
+  expect_to_end_meanwhile([&] {
     EXPECT_EQ(registry.release(memory), TW_ERR_BUSY);
     EXPECT_EQ(registry.try_release(memory), TW_ERR_BUSY);
-    done = true;
   });
-  EXPECT_TRUE(eventually([&] { return done.load(); }));
-  EXPECT_FALSE(applied) << "the device is held";
-  let_go();
-  owner.join();
   EXPECT_EQ(registry.release(std::exchange(memory, nullptr)), TW_OK) << last_error();
   expect_image();
   expect_answered();
@@ -299,17 +300,11 @@ class HeldSignals : public AtHeldDevice {
 };
 
 TEST_F(HeldSignals, HoldUpNoOtherThread) {
-  std::atomic<bool> done{false};
-  std::thread other([&] {
+  expect_to_end_meanwhile([&] {
     tw_memory* unrelated = nullptr;
     EXPECT_EQ(registry.register_memory(elsewhere.data(), elsewhere.size(), 0, &unrelated), TW_OK);
     EXPECT_EQ(registry.release(unrelated), TW_OK);
-    done = true;
   });
-  EXPECT_TRUE(eventually([&] { return done.load(); }));
-  EXPECT_FALSE(applied) << "the device is held";
-  let_go();
-  other.join();
   expect_image();
 }
 
