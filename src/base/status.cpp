@@ -127,6 +127,11 @@ Status told_outcome(int64_t number, Status otherwise) {
   }
 }
 
+Status told_error(int64_t number) {
+  const Status status = told_outcome(number, TW_ERR_INVALID);
+  return status == TW_OK ? Status{TW_ERR_INVALID} : status;
+}
+
 const char* status_name(Status s) {
   const Entry* entry = find(s);
   return entry ? entry->name : "unknown";

@@ -59,12 +59,10 @@ void reduce_from(uint64_t first, const Operation& what, uint32_t op, uint64_t to
   reduce_on_host(reduction, {first * bytes, count * bytes});
 }
 
-/// Of the user's function; what is none is no answer.
+/// Of the user's function.
 Status check_returned(tw_status returned) {
   if (returned == TW_OK) return TW_OK;
-  const Status told = told_outcome(returned, TW_ERR_INVALID);
-  const Status status = told == TW_OK ? Status{TW_ERR_INVALID} : told;
-  return fail(status, "the caller's reduction function failed there (it returned %d)", int{returned});
+  return fail(told_error(returned), "the caller's reduction function failed there (it returned %d)", int{returned});
 }
 
 Status reduce_by_user(const Operation& what, std::byte* to, std::span<const uint64_t> sources, uint64_t count,

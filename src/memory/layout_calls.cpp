@@ -19,12 +19,6 @@ constexpr uint64_t kMaxPacked = uint64_t{1} << 62;
 
 using Size = unsigned long long;
 
-/// An error of the user's function; what is none is no answer.
-Status as_error(int64_t returned) {
-  const Status status = told_outcome(returned, TW_ERR_INVALID);
-  return status == TW_OK ? Status{TW_ERR_INVALID} : status;
-}
-
 void note_failure(LayoutCalls& calls, Status status) {
   calls.status = status;
   calls.text = last_error();
@@ -67,7 +61,7 @@ Status start_calls(const Layout& made, const void* buffer, uint64_t length, bool
   calls.given = given;
   const tw_status started = given.start(given.arg, buffer, length, unpacks ? TW_LAYOUT_UNPACK : TW_LAYOUT_PACK, &calls.state);
   if (started != TW_OK) {
-    const Status status = as_error(started);
+    const Status status = told_error(started);
     return fail(status, "start of the layout refused the buffer: %s", status_name(status));
   }
   const Status status = check_packed(calls, length, &layout->bytes);
@@ -114,7 +108,7 @@ void LayoutCursor::pack_by_calls(std::byte* to, size_t n) {
     const uint64_t at = total_ - remaining_;
     const int64_t written = calls.given.pack(calls.state, at, to, n);
     if (written <= 0 || static_cast<uint64_t>(written) > n) {
-      const Status status = as_error(written);
+      const Status status = told_error(written);
       note_failure(calls, fail(status, "pack of the layout failed at byte %llu: %s (it writes at least one byte, at most %zu)",
                                static_cast<Size>(at), status_name(status), n));
       break;
@@ -133,7 +127,7 @@ void LayoutCursor::unpack_by_calls(const std::byte* from, size_t n) {
   if (n == 0 || calls.status != TW_OK) return;
   const tw_status unpacked = calls.given.unpack(calls.state, at, from, n);
   if (unpacked == TW_OK) return;
-  const Status status = as_error(unpacked);
+  const Status status = told_error(unpacked);
   note_failure(calls, fail(status, "unpack of the layout refused bytes %llu to %llu: %s", static_cast<Size>(at),
                            static_cast<Size>(at + n), status_name(status)));
 }
