@@ -286,7 +286,9 @@ TW_CHECKED tw_status tw_remote_memory_explain(tw_remote_memory *remote, const ch
                                               size_t *size);
 /** The address where loads and stores reach the peer's memory (made by tw_memory_allocate, same machine), or
  *  TW_ERR_UNSUPPORTED. Waits 10 s at most for its owner's answer (TW_ERR_TIMED_OUT); in a callback or handler, which cannot
- *  wait, TW_ERR_BUSY. Valid until tw_remote_memory_release or the endpoint's close, also when the peer is lost. */
+ *  wait, TW_ERR_BUSY. Valid until tw_remote_memory_release or the endpoint's close, also when the peer is lost.
+ *  TW_ERR_PERMISSION: the key has not TW_MEMORY_READ. Without TW_MEMORY_WRITE only loads are allowed, which nothing enforces: the
+ *  pages are mapped for writing (docs/security.md). */
 TW_CHECKED tw_status tw_remote_memory_map(tw_remote_memory *remote, void **address);
 
 /* ------------------------------------------------------------------------------------------------ layouts */

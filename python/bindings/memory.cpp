@@ -107,14 +107,25 @@ struct Mapping {
   nb::object remote;
   void* address;
   size_t length;
+  bool writable;
 };
 
 int map_buffer(PyObject* self, Py_buffer* view, int flags) {
   Mapping& mapping = *nb::inst_ptr<Mapping>(self);
-  return PyBuffer_FillInfo(view, self, mapping.address, static_cast<Py_ssize_t>(mapping.length), 0, flags);
+  return PyBuffer_FillInfo(view, self, mapping.address, static_cast<Py_ssize_t>(mapping.length), mapping.writable ? 0 : 1,
+                           flags);
 }
 
 PyType_Slot mapping_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&map_buffer)}, {0, nullptr}};
+
+/// Does the key allow stores? A put of no bytes moves nothing, and is checked as every put is.
+bool takes_stores(RemoteMemory& self) {
+  const char nothing = 0;
+  const tw_status status = tw_put(self.endpoint->get(), &nothing, 0, self.get(), 0, nullptr, nullptr);
+  if (status == TW_ERR_PERMISSION) return false;
+  check(status);
+  return true;
+}
 
 nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
   RemoteMemory& self = *nb::inst_ptr<RemoteMemory>(owner);
@@ -122,7 +133,9 @@ nb::object remote_map(nb::handle_t<RemoteMemory> owner) {
   void* address = nullptr;
   const Using user(self.users);
   check(without_gil({self.endpoint->worker}, [&] { return tw_remote_memory_map(handle, &address); }));
-  nb::object mapping = nb::cast(Mapping{nb::borrow(owner), address, tw_remote_memory_length(self.handle)}, nb::rv_policy::move);
+  const bool writable = takes_stores(self);
+  nb::object mapping =
+      nb::cast(Mapping{nb::borrow(owner), address, tw_remote_memory_length(self.handle), writable}, nb::rv_policy::move);
   nb::object view = nb::steal(PyMemoryView_FromObject(mapping.ptr()));
   if (!view.is_valid()) throw nb::python_error();
   return view;
@@ -221,8 +234,9 @@ void bind_memory(nb::module_& m) {
       .def("__len__", [](RemoteMemory& s) { return tw_remote_memory_length(s.get()); })
       .def(
           "map", &remote_map,
-          "A writable memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach "
-          "it.\n"
+          "A memoryview of the peer's memory (allocated by Memory.allocate, same machine): loads and stores reach it. "
+          "Read-only\n"
+          "where its key has not the access \"w\"; raises PermissionDenied where it has not \"r\".\n"
           "Not to be used after the import is released or its endpoint closed; the peer's loss leaves it there. Waits for the\n"
           "peer's answer, progressing, with the GIL released. Raises Unsupported elsewhere.")
       .def("explain", &remote_explain, arg("verb") = "put", arg("length") = 8, nb::kw_only(), arg("buffer") = nb::none(),

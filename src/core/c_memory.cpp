@@ -188,6 +188,12 @@ size_t tw_remote_memory_length(const tw_remote_memory* remote) {
 }
 
 tw_status tw_remote_memory_map(tw_remote_memory* remote, void** address) {
+  const RemoteRegion* const region = region_of(remote);
+  if (region != nullptr && address != nullptr && (region->key.access & TW_MEMORY_READ) == 0) {
+    *address = nullptr;
+    return fail(TW_ERR_PERMISSION,
+                "the key does not allow loads, which an address gives: export it with TW_MEMORY_READ too, or put into it");
+  }
   return map_remote(remote, 10 * kSecond, {}, address);
 }
 

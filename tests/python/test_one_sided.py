@@ -129,6 +129,35 @@ def test_a_peers_memory_as_an_array():
         tw.RemoteSignal(endpoint, signal).post(1)
 
 
+def guarded(endpoint, pipe):
+    memory = tw.Memory.allocate(endpoint.worker.context, 4096)
+    memoryview(memory)[:5] = b"there"
+    pipe.send([memory.export(access=access) for access in ("r", "ra", "rw", "w", "wa")])
+    progress_until_told(endpoint, pipe)
+    pipe.recv()
+    assert bytes(memory)[:5] == b"store"
+
+
+def test_a_map_has_the_access_of_its_key():
+    with connected(guarded, transport="shm") as (endpoint, pipe):
+        read, operates, both, *unread = (tw.RemoteMemory(endpoint, key) for key in pipe.recv())
+        for remote in (read, operates):
+            view = remote.map()
+            assert view.readonly and bytes(view[:5]) == b"there"
+            with pytest.raises(TypeError):
+                view[0] = 0
+            with pytest.raises(TypeError):
+                (ctypes.c_char * 5).from_buffer(view)
+        for remote in unread:
+            with pytest.raises(tw.PermissionDenied, match="TW_MEMORY_READ"):
+                remote.map()
+            remote.release()
+        view = both.map()
+        assert not view.readonly
+        view[:5] = b"store"
+        pipe.send("end")
+
+
 def test_memory_with_views_is_not_released(context):
     memory = tw.Memory.allocate(context, 4096)
     view = memoryview(memory)

@@ -166,6 +166,30 @@ TEST(Maps, StayThoughAnotherThreadSeesTheLoss) {
   }
 }
 
+TEST(Maps, NeedTheRightToRead) {
+  const thalweg::Context here(options_of("self,shm")), there(options_of("self,shm"));
+  thalweg::WorkerOptions progresses;
+  progresses.progress = TW_PROGRESS_THREAD;
+  const thalweg::Worker worker(here, progresses), owner(there, progresses);
+  const thalweg::Memory memory = there.allocate(4096);
+  const thalweg::Endpoint endpoint = worker.connect(owner.address());
+  endpoint.wait(std::chrono::seconds(20));
+  for (const uint32_t access :
+       {uint32_t{TW_MEMORY_READ}, uint32_t{TW_MEMORY_WRITE}, uint32_t{TW_MEMORY_WRITE} | uint32_t{TW_MEMORY_ATOMIC}}) {
+    const std::string key = memory.key(0, 0, access);
+    tw_remote_memory* remote = nullptr;
+    ASSERT_EQ(tw_memory_import(endpoint.get(), key.data(), key.size(), &remote), TW_OK) << tw_last_error();
+    const bool reads = (access & TW_MEMORY_READ) != 0;
+    void* address = &remote;
+    EXPECT_EQ(tw_remote_memory_map(remote, &address), reads ? TW_OK : TW_ERR_PERMISSION) << tw_last_error();
+    EXPECT_EQ(address != nullptr, reads);
+    if (!reads) {
+      EXPECT_NE(std::strstr(tw_last_error(), "TW_MEMORY_READ"), nullptr) << tw_last_error();
+    }
+    tw_remote_memory_release(remote);
+  }
+}
+
 TEST_F(Held, AWaitForAnOperationThatFailedSaysWhy) {
   const thalweg::Endpoint self = a.connect(a.address());
   self.wait();
