@@ -450,8 +450,9 @@ TW_CHECKED tw_status tw_endpoint_flush(tw_endpoint *endpoint, tw_request *reques
 TW_CHECKED tw_status tw_endpoint_fence(tw_endpoint *endpoint);
 
 enum { TW_ATOMIC_ADD = 0, TW_ATOMIC_AND = 1, TW_ATOMIC_OR = 2, TW_ATOMIC_XOR = 3, TW_ATOMIC_SWAP = 4, TW_ATOMIC_CSWAP = 5 };
-/** On the naturally aligned 4- or 8-byte word at offset. operand: the value; compare: only for CSWAP. result: where the old
- *  value goes (4 or 8 bytes), NULL: not fetched. */
+/** On the naturally aligned 4- or 8-byte word at offset. operand: the value; compare: only for CSWAP. Those of a 4-byte word fit 32
+ *  bits, unsigned or as a sign-extended negative number, else TW_ERR_INVALID. result: where the old value goes (4 or 8 bytes),
+ *  NULL: not fetched. */
 TW_CHECKED tw_status tw_atomic(tw_endpoint *endpoint, uint32_t op, tw_remote_memory *remote, uint64_t offset, size_t size,
                                uint64_t operand, uint64_t compare, void *result, const tw_op_options *options,
                                tw_request *request);

@@ -18,6 +18,26 @@ uint32_t atomic_of(PyObject* name) {
   raise(TW_ERR_INVALID, "an atomic operation is add, and, or, xor, swap or cswap");
 }
 
+uint64_t operand_of(PyObject* value, size_t size, const char* what) {
+  if (value == nullptr) return 0;
+  const nb::object index = nb::steal(PyNumber_Index(value));
+  if (!index.is_valid()) throw nb::python_error();
+  int beyond = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &beyond);
+  if (number == -1 && beyond == 0 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  auto bits = static_cast<uint64_t>(number);
+  bool fits = beyond == 0 && (size != 4 || (number >= INT32_MIN && number <= int64_t{UINT32_MAX}));
+  if (beyond > 0 && size != 4) {
+    bits = PyLong_AsUnsignedLongLong(index.ptr());
+    fits = PyErr_Occurred() == nullptr;
+    PyErr_Clear();
+  }
+  if (fits) return bits;
+  raise(TW_ERR_INVALID, (std::string("the ") + what + " does not fit a word of " + std::to_string(size == 4 ? 4 : 8) +
+                         " bytes: neither unsigned, nor as a negative number")
+                            .c_str());
+}
+
 void take_notification(tw_op_options& options, PyObject* immediate, PyObject* handler) {
   const bool notifies = immediate != nullptr && immediate != Py_None, handled = handler != nullptr && handler != Py_None;
   if (handled && !notifies) raise(TW_ERR_INVALID, "handler takes an immediate: give both, or neither");
@@ -99,9 +119,9 @@ PyObject* atomic(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObje
     operation.keep(a[1]);
     tw_op_options options = TW_OP_OPTIONS_INIT;
     options.flags = (as_bool(a[8]) ? TW_OP_REMOTE : 0) | (as_bool(a[9]) ? TW_OP_NO_WAIT : 0);
-    operation.posted(tw_atomic(endpoint.get(), atomic_of(a[0]), remote->get(), as_u64(a[2], 0), size, as_u64(a[3], 0),
-                               as_u64(a[4], 0), operation.number.get(), options.flags != 0 ? &options : nullptr,
-                               &operation.request));
+    operation.posted(tw_atomic(endpoint.get(), atomic_of(a[0]), remote->get(), as_u64(a[2], 0), size,
+                               operand_of(a[3], size, "operand"), operand_of(a[4], size, "compared value"),
+                               operation.number.get(), options.flags != 0 ? &options : nullptr, &operation.request));
     return deliver(operation, blocking, blocking ? deadline_of(a[7]) : 0);
   });
 }
@@ -135,7 +155,9 @@ const char put_doc[] =
 const char get_doc[] = "Reads the peer's memory at offset bytes into a writable buffer; returns when the data is there.";
 const char atomic_doc[] =
     "op (add, and, or, xor, swap, cswap) on the aligned word of size bytes at offset; returns the old value, or None without\n"
-    "fetch, with visible when it is done there. compare: only for cswap. no_wait: as in send.";
+    "fetch, with visible when it is done there. compare: only for cswap. It and operand fit the word, unsigned or as a "
+    "negative number\n"
+    "(two's complement). no_wait: as in send. Raises InvalidError.";
 const char i_doc[] = "As the function without i, but returns a Request.";
 
 #define PUT                                                                                                              \

@@ -156,8 +156,8 @@ uint32_t add_reduce(Plan& self, nb::handle to, nb::handle sources, const std::st
   return step;
 }
 
-uint32_t add_atomic(Plan& self, nb::handle op, nb::handle_t<RemoteMemory> remote, uint64_t offset, uint64_t operand,
-                    uint64_t compare, size_t size, nb::handle result, nb::handle after) {
+uint32_t add_atomic(Plan& self, nb::handle op, nb::handle_t<RemoteMemory> remote, uint64_t offset, nb::handle operand,
+                    nb::handle compare, size_t size, nb::handle result, nb::handle after) {
   StepArguments given;
   tw_plan* plan = self.get();
   std::unique_ptr<BufferView> old;
@@ -168,12 +168,14 @@ uint32_t add_atomic(Plan& self, nb::handle op, nb::handle_t<RemoteMemory> remote
       raise(TW_ERR_INVALID, "the result of an atomic is a buffer of its size");
   }
   given.take_after(after);
+  const uint64_t value = operand_of(operand.ptr(), size, "operand"),
+                 compared = operand_of(compare.ptr(), size, "compared value");
   RemoteMemory& target = *nb::inst_ptr<RemoteMemory>(remote);
   tw_remote_memory* memory = target.get();
   tw_endpoint* endpoint = self.use(target.endpoint_object);
   self.kept.push_back(nb::borrow(remote));
   uint32_t step = 0;
-  const tw_status status = tw_plan_atomic(plan, endpoint, atomic_of(op.ptr()), memory, offset, size, operand, compare,
+  const tw_status status = tw_plan_atomic(plan, endpoint, atomic_of(op.ptr()), memory, offset, size, value, compared,
                                           old != nullptr ? old->data() : nullptr, &given.options, &step);
   return self.added(status, step, std::move(old));
 }
@@ -240,7 +242,7 @@ void demand_alike(const BufferView& prepared, const BufferView& view) {
 
 void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value) {
   uint64_t number = 0;
-  if (!value.is_none()) number = nb::cast<uint64_t>(value);
+  if (!value.is_none()) number = operand_of(value.ptr(), sizeof number, "value");
   std::unique_ptr<BufferView> view;
   StepArguments given;
   const bool stored = std::find(self.stores.begin(), self.stores.end(), step) != self.stores.end();
@@ -400,7 +402,9 @@ void bind_plan(nb::module_& m) {
            "`to`. 16-bit types are accumulated in 32 bits. The same operands give the same bits on every device.")
       .def("atomic", &add_atomic, arg("op"), arg("remote"), arg("offset"), arg("operand"), nb::kw_only(), arg("compare") = 0,
            arg("size") = 8, arg("result") = none, arg("after") = nb::make_tuple(),
-           "add, and, or, xor, swap or cswap on a word; result: a buffer of size bytes for the old value.")
+           "add, and, or, xor, swap or cswap on a word; operand and compare as of Endpoint.atomic. result: a buffer of size "
+           "bytes for "
+           "the\nold value.")
       .def("prepare", &plan_prepare, arg("timeout") = none,
            "Resolves everything, together with the peers of the channels, which prepare their ends. Re-arms a failed plan. "
            "Waits\n"

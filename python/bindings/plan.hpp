@@ -117,5 +117,7 @@ struct StepArguments {
 void* stream_handle(nb::handle stream);
 uint32_t compare_of(const std::string& compare);  // signal.cpp
 uint32_t atomic_of(PyObject* name);               // one_sided.cpp
+/// An operand (`what`) of an atomic on a word of `size` bytes; a negative one as two's complement. Null: 0. (one_sided.cpp)
+uint64_t operand_of(PyObject* value, size_t size, const char* what);
 
 }  // namespace thalweg::python

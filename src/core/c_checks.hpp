@@ -192,8 +192,11 @@ inline Status check_region(const tw_endpoint* endpoint, const RemoteRegion* regi
 }
 /// The signal of a put, if there is one. TW_ERR_INVALID: it is another endpoint's, or of the other kind.
 Status set_signal(OpDesc& op, const tw_endpoint& endpoint, const tw_op_options& options);
-/// An atomic operation on a word of `size` bytes. (Both in c_one_sided.cpp.)
-Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset);
+/// An operand (`what`) of an atomic operation on a word of `size` bytes: a narrow word would drop its high bits.
+Status check_operand(const char* what, size_t size, uint64_t value);
+/// An atomic operation on a word of `size` bytes. (All in c_one_sided.cpp.)
+Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset, uint64_t operand,
+                    uint64_t compare);
 
 /// Fills in who is notified behind the data of a put, or behind a signal.
 inline Status set_notification(OpDesc& op, const tw_op_options& options) {

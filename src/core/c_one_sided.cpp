@@ -20,12 +20,25 @@ Status set_signal(OpDesc& op, const tw_endpoint& endpoint, const tw_op_options& 
   return TW_OK;
 }
 
-Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset) {
+Status check_operand(const char* what, size_t size, uint64_t value) {
+  const bool fits = size == 8 || value <= UINT32_MAX || value >= static_cast<uint64_t>(int64_t{INT32_MIN});
+  if (fits) [[likely]]
+    return TW_OK;
+  return fail(
+      TW_ERR_INVALID,
+      "the %s 0x%llx does not fit a word of 4 bytes, as an unsigned number or a sign-extended negative one: mask it, or "
+      "operate on 8 bytes",
+      what, static_cast<unsigned long long>(value));
+}
+
+Status check_atomic(uint32_t code, size_t size, const RemoteRegion& region, uint64_t offset, uint64_t operand,
+                    uint64_t compare) {
   if (code > TW_ATOMIC_CSWAP) return fail(TW_ERR_INVALID, "unknown atomic operation %u", code);
   if (size != 4 && size != 8) return fail(TW_ERR_INVALID, "atomics are on 4 or 8 bytes, not on %zu", size);
   if ((region.key.base + offset) % size != 0)
     return fail(TW_ERR_MISALIGNED, "the word at offset %llu is not naturally aligned", static_cast<unsigned long long>(offset));
-  return TW_OK;
+  if (Status s = check_operand("operand", size, operand); is_error(s)) return s;
+  return code == TW_ATOMIC_CSWAP ? check_operand("compared value", size, compare) : Status{TW_OK};
 }
 
 }  // namespace thalweg::impl
@@ -144,7 +157,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
   if (request != nullptr) *request = TW_REQUEST_NONE;
   Status status = check_region(endpoint, region_of(remote));
   if (is_error(status)) return status;
-  status = check_atomic(code, size, *region_of(remote), offset);
+  status = check_atomic(code, size, *region_of(remote), offset, operand, compare);
   if (is_error(status)) return status;
   BufferInfo near;
   if (result != nullptr && on_device(result, &near)) {

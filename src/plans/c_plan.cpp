@@ -112,7 +112,7 @@ tw_status tw_plan_atomic(tw_plan* plan, tw_endpoint* endpoint, uint32_t op, tw_r
     made.op.verb = Verb::atomic;
     made.endpoint = endpoint;
     if (Status s = remote_of(remote, &made); is_error(s)) return s;
-    if (Status s = check_atomic(op, size, *made.op.remote, offset); is_error(s)) return s;
+    if (Status s = check_atomic(op, size, *made.op.remote, offset, operand, compare); is_error(s)) return s;
     if (reinterpret_cast<uintptr_t>(result) % size != 0)
       return fail(TW_ERR_MISALIGNED, "the place for the old value is not aligned to the word's %zu bytes", size);
     made.op.length = size;

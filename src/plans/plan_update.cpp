@@ -28,6 +28,9 @@ Status tw_plan::update(uint32_t index, const void* address, const uint64_t* valu
   if (!step.of.empty()) return fail(TW_ERR_INVALID, "step %u is a part of %s: make another plan", index, step.of.c_str());
   const bool has_value = step.op.signal != nullptr || step.op.verb == Verb::wait || step.op.verb == Verb::atomic;
   if (value != nullptr && !has_value) return fail(TW_ERR_INVALID, "step %u (%s) has no value", index, name_of(step.op.verb));
+  if (value != nullptr && step.op.verb == Verb::atomic) {
+    if (Status s = check_operand("operand", step.op.word, *value); is_error(s)) return s;
+  }
   if (!channels_.owed().empty()) channels_.take_back();
   versions_.give_back_ended([this](const Outdated& one) { give_back(one); });
   if (address == nullptr && value == nullptr) return given_back();

@@ -155,21 +155,22 @@ constexpr uint32_t kOps[] = {TW_ATOMIC_ADD,  TW_ATOMIC_AND,   TW_ATOMIC_OR,    T
                              TW_ATOMIC_SWAP, TW_ATOMIC_CSWAP, TW_ATOMIC_CSWAP, TW_ATOMIC_ADD};
 constexpr unsigned kSteps = 8, kMatching = 5, kSilent = 7;  // the swap's value is found by the first compare-and-swap
 
+uint64_t mask_of(size_t width) { return width == 4 ? 0xffffffffu : ~uint64_t{0}; }
 uint64_t operand_of(const Row& r, size_t width, unsigned step, unsigned run) {
-  return scrambled(r.seed, step + 64 * width, kOps[step] == TW_ATOMIC_SWAP ? 0 : run);
+  return scrambled(r.seed, step + 64 * width, kOps[step] == TW_ATOMIC_SWAP ? 0 : run) & mask_of(width);
 }
 uint64_t compare_of(const Row& r, size_t width, unsigned step) {
   const uint64_t swapped = operand_of(r, width, kMatching - 1, 0);
-  return step == kMatching ? swapped : ~swapped;
+  return step == kMatching ? swapped : ~swapped & mask_of(width);
 }
 
 /// The old values of a run into `results`; the word's new value.
 uint64_t simulate(const Row& r, size_t width, unsigned run, uint64_t word, Cells& results) {
-  const uint64_t mask = width == 4 ? 0xffffffffu : ~uint64_t{0};
+  const uint64_t mask = mask_of(width);
   for (unsigned step = 0; step < kSteps; ++step) {
     const size_t slot = width * 100 + step * 8;
     if (step != kSilent) results.expect(slot, word & mask, width);
-    word = apply(kOps[step], word & mask, operand_of(r, width, step, run) & mask, compare_of(r, width, step) & mask);
+    word = apply(kOps[step], word & mask, operand_of(r, width, step, run), compare_of(r, width, step));
   }
   return word & mask;
 }

@@ -129,6 +129,48 @@ def test_a_peers_memory_as_an_array():
         tw.RemoteSignal(endpoint, signal).post(1)
 
 
+@pytest.mark.parametrize("size", [4, 8])
+def test_operands_of_atomics_fit_their_word(context, me, size):
+    memory = tw.Memory.allocate(context, 64)
+    remote = tw.RemoteMemory(me, memory.export())
+    whole = 2 ** (8 * size)
+    value = 0
+    for operand in (3, -5, whole - 1, -whole // 2, np.int32(-7), np.uint32(2**32 - 1)):
+        assert me.atomic("add", remote, 0, operand, size=size) == value
+        value = (value + int(operand)) % whole
+    assert me.atomic("swap", remote, 0, -1, size=size) == value
+    assert me.atomic("cswap", remote, 0, -2, compare=-1, size=size) == whole - 1
+    assert me.atomic("add", remote, 0, 0, size=size) == whole - 2
+    for wrong in (whole, whole + 3, -whole // 2 - 1, whole**2, -(whole**2), 2**64 - 1 if size == 4 else 2**64):
+        with pytest.raises(tw.InvalidError, match="does not fit"):
+            me.atomic("add", remote, 0, wrong, size=size)
+        with pytest.raises(tw.InvalidError, match="does not fit"):
+            me.atomic("cswap", remote, 0, 1, compare=wrong, size=size)
+    for wrong in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            me.atomic("add", remote, 0, wrong, size=size)
+    assert me.atomic("add", remote, 0, 0, size=size) == whole - 2
+    assert not any(bytes(memory)[size:])
+
+
+def test_operands_of_planned_atomics_fit_their_word(context, me):
+    memory = tw.Memory.allocate(context, 64)
+    remote = tw.RemoteMemory(me, memory.export())
+    with tw.Plan(context, timeout=20) as plan:
+        for wrong in ({"operand": (1 << 40) + 3}, {"operand": -(2**31) - 1}, {"operand": 0, "compare": 2**32}):
+            with pytest.raises(tw.InvalidError, match="does not fit"):
+                plan.atomic("cswap", remote, 0, **wrong, size=4)
+        step = plan.atomic("add", remote, 0, -5, size=4)
+        plan.prepare(20)
+        plan.run(20)
+        with pytest.raises(tw.InvalidError, match="does not fit"):
+            plan.update(step, value=(1 << 40) + 3)
+        plan.update(step, value=-2)
+        plan.run(20)
+        me.flush(20)
+        assert int.from_bytes(bytes(memory)[:8], "little") == 2**32 - 7
+
+
 def guarded(endpoint, pipe):
     memory = tw.Memory.allocate(endpoint.worker.context, 4096)
     memoryview(memory)[:5] = b"there"

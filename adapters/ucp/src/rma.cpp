@@ -283,8 +283,9 @@ ucs_status_t ucp_atomic_post(ucp_ep_h ep, ucp_atomic_post_op_t opcode, uint64_t 
   if (ucs_status_t s = no_connection(*ep); s != UCS_OK) return s;
   if (ucs_status_t s = offset_of(*rkey, remote_addr, op_size, &offset); s != UCS_OK) return s;
   ep->peer->one_sided = ep->peer->unflushed = true;
+  const uint64_t operand = op_size == sizeof(uint32_t) ? static_cast<uint32_t>(value) : value;  // UCX reads no more of it
   const tw_status status =
-      tw_atomic(ep->endpoint, kOps[opcode], rkey->memory, offset, op_size, value, 0, nullptr, nullptr, nullptr);
+      tw_atomic(ep->endpoint, kOps[opcode], rkey->memory, offset, op_size, operand, 0, nullptr, nullptr, nullptr);
   return status >= 0 ? UCS_OK : failed("ucp_atomic_post", status);
 }
 

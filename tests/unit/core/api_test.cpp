@@ -193,6 +193,39 @@ TEST_F(Api, KeysAndBounds) {
   EXPECT_EQ(memory.as<char>()[108], 0);
 }
 
+/// A word of 4 bytes would drop the high bits.
+TEST_F(Api, OperandsFitTheirWord) {
+  auto endpoint = worker.connect(worker.address());
+  thalweg::Memory memory = context.allocate(64);
+  auto remote = endpoint.import_memory(memory.key());
+  thalweg::Request request;
+  auto* const word = memory.as<uint32_t>().data();
+  const auto run = [&](uint32_t op, size_t size, uint64_t operand, uint64_t compare) -> tw_status {
+    const tw_status status = endpoint.atomic(op, remote, 0, size, operand, compare, nullptr, request);
+    if (status < 0) return status;
+    if (const tw_status ended = request.wait(); ended != TW_OK) return ended;
+    if (const tw_status flushing = endpoint.flush(request); flushing < 0) return flushing;
+    return request.wait();
+  };
+  constexpr uint64_t kWide = (uint64_t{1} << 40) + 3;
+  for (const uint64_t wrong : {kWide, uint64_t{1} << 32, ~uint64_t{0} << 32, uint64_t{0xFFFFFFFF7FFFFFFF}}) {
+    EXPECT_EQ(run(TW_ATOMIC_ADD, 4, wrong, 0), TW_ERR_INVALID) << wrong;
+    EXPECT_NE(std::strstr(tw_last_error(), "does not fit a word of 4 bytes"), nullptr) << tw_last_error();
+    EXPECT_EQ(run(TW_ATOMIC_CSWAP, 4, 0, wrong), TW_ERR_INVALID) << wrong;
+  }
+  EXPECT_EQ(word[0], 0u);
+  EXPECT_EQ(run(TW_ATOMIC_ADD, 4, UINT32_MAX, kWide), TW_OK) << "nothing is compared: " << tw_last_error();
+  EXPECT_EQ(word[0], UINT32_MAX);
+  EXPECT_EQ(run(TW_ATOMIC_ADD, 4, static_cast<uint64_t>(int64_t{-5}), 0), TW_OK) << tw_last_error();
+  EXPECT_EQ(word[0], UINT32_MAX - 5);
+  EXPECT_EQ(run(TW_ATOMIC_CSWAP, 4, static_cast<uint64_t>(int64_t{INT32_MIN}), static_cast<uint64_t>(int64_t{-6})), TW_OK)
+      << tw_last_error();
+  EXPECT_EQ(word[0], 0x80000000u);
+  EXPECT_EQ(word[1], 0u);
+  EXPECT_EQ(run(TW_ATOMIC_SWAP, 8, kWide, 0), TW_OK) << tw_last_error();
+  EXPECT_EQ(memory.as<uint64_t>()[0], kWide);
+}
+
 TEST_F(Api, LayoutAndLengthMustAgree) {
   auto endpoint = worker.connect(worker.address());
   const uint64_t count[] = {4};

@@ -153,6 +153,42 @@ TEST_P(PlanUpdates, GraphsThatAreGoneKeepNothing) {
   }
 }
 
+TEST_P(PlanUpdates, OperandsFitTheirWord) {
+  tw_memory* held = nullptr;
+  auto* const words = memory(b, 64, &held);
+  unsigned char key[kKeyRoom];
+  size_t length = sizeof key;
+  tw_remote_memory* remote = nullptr;
+  ASSERT_EQ(tw_memory_export(held, key, &length), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_memory_import(a.endpoint, key, length, &remote), TW_OK) << tw_last_error();
+  a.last.emplace_back([remote] { tw_remote_memory_release(remote); });
+  tw_queue* qa = queue(a);
+  tw_plan* adds = plan(a);
+  const uint64_t wide = uint64_t{1} << 40, less = static_cast<uint64_t>(int64_t{-2});
+  EXPECT_EQ(tw_plan_atomic(adds, a.endpoint, TW_ATOMIC_ADD, remote, 8, 4, wide, 0, nullptr, nullptr, nullptr), TW_ERR_INVALID);
+  EXPECT_EQ(tw_plan_atomic(adds, a.endpoint, TW_ATOMIC_CSWAP, remote, 8, 4, 0, wide, nullptr, nullptr, nullptr),
+            TW_ERR_INVALID);
+  ASSERT_EQ(tw_plan_atomic(adds, a.endpoint, TW_ATOMIC_ADD, remote, 8, 4, 5, 0, nullptr, nullptr, nullptr), TW_OK);
+  std::atomic<bool> stop{false};
+  std::thread progress([&] {  // b's worker answers the greeting
+    while (!stop) tw_worker_progress(b.worker);
+  });
+  EXPECT_EQ(tw_plan_prepare(adds, kLong), TW_OK) << tw_last_error();
+  stop = true;
+  progress.join();
+  b.store(words, Bytes(64, 0));
+  EXPECT_EQ(tw_plan_update(adds, 0, nullptr, &wide), TW_ERR_INVALID);
+  for (const uint64_t* const operand : {static_cast<const uint64_t*>(nullptr), &less}) {
+    ASSERT_EQ(tw_plan_update(adds, 0, nullptr, operand), TW_OK) << tw_last_error();
+    ASSERT_EQ(tw_plan_trigger(adds, qa), TW_OK) << tw_last_error();
+    finish(qa);
+    const Bytes found = b.load(words, 64);
+    uint64_t value = 0;
+    std::memcpy(&value, &found[8], sizeof value);
+    EXPECT_EQ(value, operand == nullptr ? 5u : 3u);
+  }
+}
+
 TEST_P(PlanUpdates, GraphsKeepValuesAndWhatAtomicsDo) {
   tw_memory* held = nullptr;
   auto* const words = memory(b, 64, &held);
