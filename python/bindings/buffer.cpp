@@ -189,6 +189,17 @@ void BufferView::acquire_slow(PyObject* object, Use use) {
   place == DlpackPlace::device ? acquire_capsule(object, use) : take_tensor(object, use);
 }
 
+void acquire_bytes(BufferView& view, nb::handle object, const char* name) {
+  if (PyObject_CheckBuffer(object.ptr()) == 0) {
+    PyErr_Format(PyExc_TypeError, "%s has no bytes: it is of type %s, without the buffer protocol", name,
+                 Py_TYPE(object.ptr())->tp_name);
+    throw nb::python_error();
+  }
+  view.acquire(object.ptr(), BufferView::Use::source);
+  if (view.layout() != nullptr || view.on_device())
+    raise(TW_ERR_INVALID, (std::string(name) + " is not contiguous bytes on the host: copy it first").c_str());
+}
+
 std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::handle buffer, tw_remote_memory* remote) {
   BufferView view;
   view.acquire(buffer.ptr(), BufferView::Use::source);

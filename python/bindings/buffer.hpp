@@ -98,6 +98,9 @@ class BufferView {
   Strided strided_;
 };
 
+/// The bytes of an argument: contiguous, on the host. Raises TypeError for what has not the buffer protocol.
+void acquire_bytes(BufferView& view, nb::handle object, const char* name);
+
 /// The table of ways of an operation on a buffer: tw_endpoint_explain_buffer.
 std::string explain_buffer(tw_endpoint* endpoint, const std::string& verb, nb::handle buffer, tw_remote_memory* remote);
 

@@ -42,9 +42,10 @@ nb::object endpoint_connect(nb::handle_t<Worker> owner, nb::handle address, std:
   Worker& worker = *nb::inst_ptr<Worker>(owner);
   tw_endpoint_options options = endpoint_options(data, duration_of(timeout.ptr(), 0), transport, tls);
   tw_endpoint* endpoint = nullptr;
-  if (PyBytes_Check(address.ptr()) != 0) {
-    check(tw_connect(worker.enter(), PyBytes_AS_STRING(address.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(address.ptr())),
-                     &options, &endpoint));
+  if (PyUnicode_Check(address.ptr()) == 0) {
+    BufferView bytes;
+    acquire_bytes(bytes, address, "address");
+    check(tw_connect(worker.enter(), bytes.data(), bytes.length(), &options, &endpoint));
   } else {
     const std::string text = nb::cast<std::string>(address);
     const char* const name = c_text(text);
@@ -349,7 +350,8 @@ void bind_endpoint(nb::module_& m) {
   nb::borrow<nb::class_<Worker>>(m.attr("Worker"))
       .def("connect", &endpoint_connect, arg("address"), nb::kw_only(), arg("data") = nb::none(), arg("timeout") = nb::none(),
            arg("transport") = nb::none(), arg("tls") = false, arg("wait") = true,
-           "Connects to a worker's address (bytes) or to a listener (\"host:port\", \"[v6]:port\", \"unix:/path\").\n\n"
+           "Connects to a worker's address (bytes, or a buffer of them) or to a listener (\"host:port\", \"[v6]:port\", "
+           "\"unix:/path\").\n\n"
            "data: private bytes for the listener's user; timeout: seconds until connected (10); transport: only \"shm\" or "
            "\"tcp\";\n"
            "tls: TLS 1.3 with the job key. wait=False returns at once: operations may be posted and start when connected.\n"

@@ -79,19 +79,42 @@ nb::list group_exchange(Group& self, nb::bytes mine) {
   return all;
 }
 
-nb::object group_split(Group& self, std::optional<uint32_t> color, uint32_t key) {
+/// A color or key of a split. Raises TypeError for what is no integer.
+uint32_t split_number(nb::handle value, const char* refusal) {
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  int beyond = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &beyond);
+  if (number == -1 && beyond == 0 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (beyond != 0 || number < 0 || number > int64_t{UINT32_MAX}) raise(TW_ERR_INVALID, refusal);
+  return static_cast<uint32_t>(number);
+}
+
+uint32_t split_key(nb::handle value) {
+  return split_number(
+      value,
+      "a key is from 0 to 2^32 - 1: add one number to the keys of all ranks, such as the group's size, because only "
+      "their order counts");
+}
+
+nb::object group_split(Group& self, nb::handle color, nb::handle key) {
+  const uint32_t part_of = color.is_none()
+                               ? TW_UNDEFINED
+                               : split_number(color, "a color is from 0 to 2^32 - 1; None says that this rank is in no group");
+  const uint32_t order = split_key(key);
   tw_group* part = nullptr;
-  group_call(self, [&](tw_group* group) { return tw_group_split(group, color.value_or(TW_UNDEFINED), key, &part); });
+  group_call(self, [&](tw_group* group) { return tw_group_split(group, part_of, order, &part); });
   return part != nullptr ? wrap_group(self.worker_object, part, false) : nb::none();
 }
 
-nb::object group_split_by(Group& self, const std::string& what, uint32_t key) {
+nb::object group_split_by(Group& self, const std::string& what, nb::handle key) {
   constexpr const char* kWhat[] = {"host", "numa", "devices"};  // TW_SPLIT_*
   uint32_t number = 0;
   while (number < 3 && what != kWhat[number]) ++number;
   if (number == 3) raise(TW_ERR_INVALID, "what is \"host\", \"numa\" or \"devices\"");
+  const uint32_t order = split_key(key);
   tw_group* part = nullptr;
-  group_call(self, [&](tw_group* group) { return tw_group_split_by(group, number, key, &part); });
+  group_call(self, [&](tw_group* group) { return tw_group_split_by(group, number, order, &part); });
   return wrap_group(self.worker_object, part, false);
 }
 

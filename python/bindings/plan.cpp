@@ -248,8 +248,10 @@ void plan_update(Plan& self, uint32_t step, nb::handle buffer, nb::handle value)
   const bool stored = std::find(self.stores.begin(), self.stores.end(), step) != self.stores.end();
   const auto use = stored ? BufferView::Use::destination : BufferView::Use::source;
   if (!buffer.is_none()) view = given.take_buffer(buffer, nb::none(), use);
-  if (view != nullptr && (step >= self.buffers.size() || self.buffers[step].empty()))
+  if (view != nullptr && (step >= self.buffers.size() || self.buffers[step].empty())) {
+    check(unlocked(self, [&](tw_plan* plan) { return tw_plan_update(plan, step, nullptr, nullptr); }));  // is there one?
     raise(TW_ERR_INVALID, "this step has no local buffer");
+  }
   if (view != nullptr) demand_alike(*self.buffers[step].front(), *view);
   const void* const address = view != nullptr ? view->data() : nullptr;
   tw_status status =

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "buffer.hpp"
 #include "wait.hpp"
 
 namespace thalweg::python {
@@ -60,10 +61,12 @@ nb::object store_wait(Store& self, const std::string& key) {
   return read_value(self, [&](tw_store* s, void* v, size_t* n) { return tw_store_wait(s, name, v, n); }, nb::object());
 }
 
-void store_put(Store& self, const std::string& key, nb::bytes value) {
+void store_put(Store& self, const std::string& key, nb::handle value) {
   tw_store* handle = self.get();
   const char* const name = c_text(key);
-  check(unlocked(self, [&] { return tw_store_put(handle, name, value.c_str(), value.size()); }));
+  BufferView bytes;
+  acquire_bytes(bytes, value, "value");
+  check(unlocked(self, [&] { return tw_store_put(handle, name, bytes.data(), bytes.length()); }));
 }
 
 nb::list store_exchange(Store& self, nb::bytes mine, uint32_t count) {

@@ -257,7 +257,7 @@ class Worker:
 
     async def connect(
         self,
-        address: bytes | str,
+        address: bytes | bytearray | memoryview | str,
         *,
         data: bytes | None = None,
         timeout: float | None = None,

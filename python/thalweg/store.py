@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import _core
 
 
@@ -35,8 +37,8 @@ class Store:
         """Where other processes reach this store."""
         return self._store.address
 
-    def put(self, key: str, value: bytes) -> None:
-        """Stores value under key, over an earlier one."""
+    def put(self, key: str, value: Any) -> None:
+        """Stores value, bytes or another contiguous buffer, under key, over an earlier one."""
         self._store.put(key, value)
 
     def get(self, key: str, default: bytes | None = None) -> bytes | None:

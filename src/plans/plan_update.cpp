@@ -21,7 +21,9 @@ void tw_plan::give_back(const Outdated& left) {
 Status tw_plan::given_back() const { return channels_.owed().empty() ? Status{TW_OK} : Status{TW_IN_PROGRESS}; }
 
 Status tw_plan::update(uint32_t index, const void* address, const uint64_t* value) {
-  if (!prepared_ || index >= list_.size()) return fail(TW_ERR_INVALID, "there is no step %u in a plan that is prepared", index);
+  if (index >= list_.size())
+    return fail(TW_ERR_INVALID, "there is no step %u: the plan has %zu, numbered from 0", index, list_.size());
+  if (!prepared_) return fail(TW_ERR_INVALID, "the plan is not prepared: prepare it before you update it");
   if (Status s = runs_.at_rest(); is_error(s)) return s;
   if (failure_.any()) return failure_.now();  // it is prepared again, and that may have got stuck half-way
   PlanStep& step = list_[index];

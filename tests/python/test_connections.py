@@ -222,6 +222,29 @@ def test_store(kind, tmp_path):
         served.close()
 
 
+def test_an_address_is_any_buffer(worker, other):
+    for made in (bytearray, memoryview, lambda address: memoryview(bytearray(address))):
+        assert worker.connect(made(other.address), wait=False) is worker.connect(other.address, wait=False)
+    for wrong in (None, 5, ["127.0.0.1:1"]):
+        with pytest.raises(TypeError, match="address"):
+            worker.connect(wrong)
+    with pytest.raises(tw.InvalidError, match="contiguous"):
+        worker.connect(memoryview(other.address + other.address)[::2])
+
+
+def test_a_store_takes_any_buffer(tmp_path):
+    with tw.Store(f"file:{tmp_path}/store", job_key=secrets.token_bytes(32), timeout=5) as store:
+        for number, value in enumerate((b"bytes", bytearray(b"array"), memoryview(b"a view")[2:], memoryview(b""))):
+            store.put(f"key {number}", value)
+            assert store.get(f"key {number}") == bytes(value)
+        for wrong in (None, 5, "text"):
+            with pytest.raises(TypeError, match="value"):
+                store.put("key", wrong)
+        with pytest.raises(tw.InvalidError, match="contiguous"):
+            store.put("key", memoryview(b"abcd")[::2])
+        assert store.get("key") is None
+
+
 def test_a_key_of_a_store_has_no_nul(tmp_path):
     with tw.Store(f"file:{tmp_path}/store", job_key=secrets.token_bytes(32), timeout=5) as store:
         store.put("a", b"stays")

@@ -244,6 +244,17 @@ def test_what_is_wrong_is_named(tmp_path):
             world.endpoint(1)
         with pytest.raises(thalweg.InvalidError, match="numa"):
             world.split_by("rack")
+        for wrong in (-1, -world.rank - 1, 2**32, 2**70, -(2**70)):
+            with pytest.raises(thalweg.InvalidError, match="add one number to the keys"):
+                world.split(0, wrong)
+            with pytest.raises(thalweg.InvalidError, match="add one number to the keys"):
+                world.split_by("host", key=wrong)
+            with pytest.raises(thalweg.InvalidError, match="None says"):
+                world.split(wrong)
+        with pytest.raises(TypeError):
+            world.split(0, 1.5)
+        with world.split(2**32 - 2, 2**32 - 1) as part:
+            assert part.size == 1
     with pytest.raises(thalweg.HandleError):
         world.barrier()
 

@@ -198,6 +198,9 @@ def test_a_plan_by_the_host(context):
         source[:] = os.urandom(1003)
         with pytest.raises(tw.InvalidError):
             plan.update(3, other)
+        for change in ({"buffer": other}, {"value": 1}, {}):
+            with pytest.raises(tw.InvalidError, match="no step 99"):
+                plan.update(99, **change)
         with pytest.raises(tw.OutOfBounds):
             plan.update(0, bytearray(5))
     with pytest.raises(tw.HandleError):

@@ -178,6 +178,8 @@ TEST_P(PlanUpdates, OperandsFitTheirWord) {
   progress.join();
   b.store(words, Bytes(64, 0));
   EXPECT_EQ(tw_plan_update(adds, 0, nullptr, &wide), TW_ERR_INVALID);
+  EXPECT_EQ(tw_plan_update(adds, 99, nullptr, &less), TW_ERR_INVALID);
+  EXPECT_NE(std::strstr(tw_last_error(), "no step 99"), nullptr) << tw_last_error();
   for (const uint64_t* const operand : {static_cast<const uint64_t*>(nullptr), &less}) {
     ASSERT_EQ(tw_plan_update(adds, 0, nullptr, operand), TW_OK) << tw_last_error();
     ASSERT_EQ(tw_plan_trigger(adds, qa), TW_OK) << tw_last_error();
