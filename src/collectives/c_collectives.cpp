@@ -19,6 +19,7 @@ Status run(tw_group* group, const tw_collective_options* given, tw_request* requ
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_collective_options> options(given, kDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if constexpr (std::is_invocable_r_v<Call, Make>) {
     Call call = make();
     return run_call(*group, call, *options, request);

@@ -21,6 +21,7 @@ Status enter_on(tw_queue* queue, tw_group* group, const tw_collective_options* g
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_collective_options> options(given, kDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   return begin(*options);
 }
 

@@ -63,6 +63,7 @@ Status explain(tw_group* group, const char* collective, size_t count, uint32_t t
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_collective_options> options(given, kDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   Collective what;
   if (Status s = describe(*group, collective, count, type, *options, &what); is_error(s)) return s;
   std::string text = heading(collective, what);

@@ -18,6 +18,7 @@ Status add(tw_plan* plan, tw_group* group, const tw_collective_options* given, u
   const Enter enter(&group->worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_collective_options> options(given, kDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   Call call;
   if (Status s = fill(call); is_error(s)) return s;
   return add_call(*plan, *group, call, *options, step);

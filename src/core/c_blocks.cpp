@@ -217,6 +217,7 @@ Status move_blocks(Verb verb, tw_endpoint* endpoint, const Arguments& a, const t
   const Engine::Guard guard(engine);
   if (Status s = check_sides(*endpoint, a); is_error(s)) return s;
   const Options<tw_blocks_options> options(given, kBlocksDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   OpDesc op;
   op.verb = verb;
   op.flags = options->flags & ~kOpInternal;

@@ -13,6 +13,8 @@
 
 namespace thalweg::impl {
 
+[[gnu::cold]] Status no_size();  // c_context.cpp
+
 /// The caller's options, or all defaults, in the layout of this library: shorter ones of older callers are filled up.
 template <class T>
 class Options {
@@ -24,7 +26,8 @@ class Options {
       use_ = given;
     } else {
       copy_ = defaults;
-      std::memcpy(static_cast<void*>(&copy_), given, given->size);
+      sized_ = given->size > sizeof given->size;
+      if (sized_) std::memcpy(static_cast<void*>(&copy_), given, given->size);
       use_ = &copy_;
     }
   }
@@ -32,9 +35,12 @@ class Options {
   Options& operator=(const Options&) = delete;
   const T& operator*() const { return *use_; }
   const T* operator->() const { return use_; }
+  /// TW_ERR_INVALID: they say that they have no field. What a caller has set in a zeroed struct would be left out.
+  Status status() const { return sized_ ? Status{TW_OK} : no_size(); }
 
  private:
   const T* use_;
+  bool sized_ = true;
   T copy_;
 };
 inline constexpr tw_op_options kOpDefaults = TW_OP_OPTIONS_INIT;

@@ -95,6 +95,7 @@ tw_status tw_completion_test(const tw_completion* record) {
 
 tw_status tw_request_tell(tw_request request, const tw_op_options* given) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kTell); is_error(s)) return s;
   tw_worker* worker = nullptr;
   Status status = request != TW_REQUEST_NONE ? find_worker(request, &worker) : worker_of_sink(*options, &worker);
@@ -116,6 +117,7 @@ tw_status tw_completion_queue_create(tw_worker* worker, const tw_completion_queu
   if (queue == nullptr) return fail(TW_ERR_INVALID, "the place for the queue is NULL");
   const tw_completion_queue_options defaults = TW_COMPLETION_QUEUE_OPTIONS_INIT;
   const Options<tw_completion_queue_options> options(given, defaults);
+  if (Status s = options.status(); is_error(s)) return s;
   std::unique_ptr<tw_completion_queue> made(new (std::nothrow) tw_completion_queue);
   if (made == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a completion queue");
   made->notifications = options->notifications != 0;

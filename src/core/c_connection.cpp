@@ -56,6 +56,7 @@ tw_status tw_listen(tw_worker* worker, const char* address, const tw_listener_op
   *out = nullptr;
   const tw_listener_options defaults = TW_LISTENER_OPTIONS_INIT;
   const Options<tw_listener_options> options(given, defaults);
+  if (Status s = options.status(); is_error(s)) return s;
   const Enter enter(*worker);
   if (is_error(enter.status())) return enter.status();
   const Engine::Guard guard(*worker->engine);
@@ -103,6 +104,7 @@ tw_status tw_accept(tw_connection_request* request, const tw_endpoint_options* g
   Status status = check(worker);
   if (is_error(status)) return status;
   const Options<tw_endpoint_options> options(given, kEndpointDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   status = check_options(*options, worker->context);
   if (is_error(status)) return status;
   const Enter enter(*worker);
@@ -136,6 +138,7 @@ tw_status tw_connect(tw_worker* worker, const void* address, size_t length, cons
   if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the endpoint is NULL");
   *out = nullptr;
   const Options<tw_endpoint_options> options(given, kEndpointDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   status = check_options(*options, worker->context);
   if (is_error(status)) return status;
   WorkerAddress to;
@@ -153,6 +156,7 @@ tw_status tw_connect_to(tw_worker* worker, const char* address, const tw_endpoin
   if (address == nullptr || out == nullptr) return fail(TW_ERR_INVALID, "address or the place for the endpoint is NULL");
   *out = nullptr;
   const Options<tw_endpoint_options> options(given, kEndpointDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   status = check_options(*options, worker->context);
   if (is_error(status)) return status;
   const Enter enter(*worker);

@@ -26,6 +26,11 @@ Status copy_out(const void* from, size_t length, void* to, size_t* capacity) {
   return TW_OK;
 }
 
+Status no_size() {
+  return fail(TW_ERR_INVALID,
+              "the options have no size, so none of their fields would be read: begin with their TW_..._OPTIONS_INIT");
+}
+
 }  // namespace thalweg::impl
 
 extern "C" {
@@ -42,6 +47,7 @@ tw_status tw_context_create(const tw_context_options* given, tw_context** out) {
   *out = nullptr;
   const tw_context_options defaults = TW_CONTEXT_OPTIONS_INIT;
   const Options<tw_context_options> options(given, defaults);
+  if (Status s = options.status(); is_error(s)) return s;
   auto* context = new (std::nothrow) tw_context;
   if (context == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a context");
   const Status status = context->open(*options);

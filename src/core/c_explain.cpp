@@ -18,6 +18,7 @@ Status explain_to(tw_endpoint& endpoint, Verb verb, const void* address, size_t 
   op.verb = verb;
   op.length = length;
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kExplain); is_error(s)) return s;
   const bool callbacks = options->layout != nullptr && options->layout->calls != nullptr;
   const Status local = address != nullptr || callbacks ? set_local(op, address, length, *options) : Status{TW_OK};

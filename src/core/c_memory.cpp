@@ -92,6 +92,7 @@ tw_status tw_memory_register(tw_context* context, void* address, size_t length, 
   Status status = check(context);
   if (is_error(status)) return status;
   const Options<tw_memory_options> options(given, kMemoryDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (memory == nullptr || address == nullptr || length == 0) {
     return fail(TW_ERR_INVALID, "registering needs an address, a length and a place for the handle");
   }
@@ -105,6 +106,7 @@ tw_status tw_memory_allocate(tw_context* context, size_t length, const tw_memory
   Status status = check(context);
   if (is_error(status)) return status;
   const Options<tw_memory_options> options(given, kMemoryDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (memory == nullptr || length == 0) return fail(TW_ERR_INVALID, "allocating needs a length and a place for the handle");
   status = check_access(options->access);
   if (is_error(status)) return status;

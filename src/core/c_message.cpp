@@ -51,6 +51,7 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, takes); is_error(s)) return s;
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;
@@ -69,6 +70,7 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
 [[gnu::noinline]] Status send_with_options(tw_endpoint& endpoint, const void* buffer, size_t length, uint64_t tag,
                                            const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kSend); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::send;
@@ -84,6 +86,7 @@ Status take(Engine& engine, const Takes& takes, Verb verb, void* buffer, size_t 
 [[gnu::noinline]] Status recv_with_options(tw_worker& worker, void* buffer, size_t length, uint64_t tag, uint64_t mask,
                                            const tw_op_options* given, tw_request* request, const BufferInfo& near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kRecv); is_error(s)) return s;
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;
@@ -258,6 +261,7 @@ tw_status tw_probe(tw_worker* worker, uint64_t tag, uint64_t mask, const tw_op_o
   const Enter enter(worker);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kProbe); is_error(s)) return s;
   const Peer* source = nullptr;
   if (options->source != nullptr) {
@@ -291,6 +295,7 @@ tw_status tw_am_send(tw_endpoint* endpoint, uint16_t id, const void* header, siz
     return fail(TW_ERR_LIMIT, "a header of %zu bytes: no receiver takes 4 GiB; send the bytes as payload", header_length);
   }
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kAmSend); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::am;
@@ -325,6 +330,7 @@ tw_status tw_bytes_send(tw_endpoint* endpoint, const void* buffer, size_t length
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kBytesSend); is_error(s)) return s;
   if (options->layout != nullptr && !options->layout->contiguous()) {
     return fail(TW_ERR_UNSUPPORTED, "byte streams are contiguous: send the pieces one by one, or a message with the layout");
@@ -343,6 +349,7 @@ tw_status tw_bytes_recv(tw_endpoint* endpoint, void* buffer, size_t length, cons
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kBytesRecv); is_error(s)) return s;
   Status status = need_completion(*options, request);
   if (is_error(status)) return status;

@@ -55,6 +55,7 @@ constexpr Takes kAtomic{"tw_atomic", fields::told, TW_OP_NO_WAIT | TW_OP_REMOTE,
 Status transfer_op(Verb verb, tw_endpoint* endpoint, const void* buffer, size_t length, tw_remote_memory* remote,
                    uint64_t offset, const tw_op_options* given, tw_request* request, const BufferInfo* near) {
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, verb == Verb::put ? kPut : kGet); is_error(s)) return s;
   OpDesc op;
   op.verb = verb;
@@ -164,6 +165,7 @@ tw_status tw_atomic(tw_endpoint* endpoint, uint32_t code, tw_remote_memory* remo
     return fail(TW_ERR_UNSUPPORTED, "the old value goes to host memory: device memory cannot take it");
   }
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kAtomic); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::atomic;

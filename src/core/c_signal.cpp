@@ -16,6 +16,7 @@ tw_status tw_signal_create(tw_worker* worker, const tw_signal_options* given, tw
   if (signal == nullptr) return fail(TW_ERR_INVALID, "the place for the signal is NULL");
   const tw_signal_options defaults = TW_SIGNAL_OPTIONS_INIT;
   const Options<tw_signal_options> options(given, defaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (options->kind > TW_SIGNAL_ADD) return fail(TW_ERR_INVALID, "unknown kind of signal %u", options->kind);
   if (options->memory != nullptr) {
     if (status = check(options->memory); is_error(status)) return status;
@@ -113,6 +114,7 @@ tw_status tw_signal_post(tw_remote_signal* remote, uint64_t value, const tw_op_o
   const Enter enter(endpoint);
   if (is_error(enter.status())) return enter.status();
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, kPost); is_error(s)) return s;
   OpDesc op;
   op.verb = Verb::signal;

@@ -41,6 +41,7 @@ tw_status tw_worker_create(tw_context* context, const tw_worker_options* given, 
   if (is_error(status)) return status;
   const tw_worker_options defaults = TW_WORKER_OPTIONS_INIT;
   const Options<tw_worker_options> options(given, defaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (options->threads > TW_THREADS_MULTI || options->progress > TW_PROGRESS_THREAD) {
     return fail(TW_ERR_INVALID, "unknown thread or progress mode");
   }

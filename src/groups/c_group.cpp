@@ -74,6 +74,7 @@ tw_status tw_group_create(tw_worker* worker, tw_endpoint* const* endpoints, uint
   if (exchange == nullptr && arg == nullptr)
     return fail(TW_ERR_INVALID, "a group needs an exchange among its ranks: a function, or a store as its argument");
   const Options<tw_group_options> options(given, kGroupDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   std::unique_ptr<tw_group> group(
       new (std::nothrow) tw_group(*worker, rank, size, options->timeout_ns != 0 ? options->timeout_ns : 30 * kSecond));
   if (group == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a group");

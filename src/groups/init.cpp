@@ -78,6 +78,7 @@ Status check_contributions(const std::vector<Contribution>& all) {
 
 Status init(const tw_init_options& options, tw_group** out) {
   const Options<tw_context_options> context(options.context, kContextDefaults);
+  if (Status s = context.status(); is_error(s)) return s;
   const uint64_t timeout_ns = options.timeout_ns != 0 ? options.timeout_ns : 60 * kSecond;
   std::unique_ptr<Launcher> launcher;
   if (Status s = find_launcher(launch_options(options, *context, timeout_ns), &launcher); is_error(s)) return s;
@@ -114,6 +115,7 @@ tw_status tw_init(const tw_init_options* given, tw_group** world) {
   if (world == nullptr) return fail(TW_ERR_INVALID, "the place for the world is NULL");
   *world = nullptr;
   const Options<tw_init_options> options(given, kInitDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   try {
     return init(*options, world);
   } catch (const std::bad_alloc&) {

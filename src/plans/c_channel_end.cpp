@@ -21,6 +21,7 @@ Status bind(tw_endpoint* endpoint, uint64_t channel, bool sends, std::span<const
   if (out == nullptr) return fail(TW_ERR_INVALID, "the place for the channel's end is NULL");
   *out = nullptr;
   const Options<tw_channel_options> options(given, kDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   Proxy* proxy = nullptr;
   if (Status s = Proxy::of(endpoint->worker->context, &proxy); is_error(s)) return s;
   proxy->release_left(false);

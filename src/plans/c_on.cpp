@@ -11,6 +11,7 @@ template <class Make>
 Status run_on(tw_queue* queue, const char* call, uint32_t fields, const tw_op_options* given, Make make) {
   if (Status s = check(queue); is_error(s)) return s;
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, {call, fields, 0, true}); is_error(s)) return s;
   PlanStep step;
   if (Status s = make(step); is_error(s)) return s;

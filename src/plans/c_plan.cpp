@@ -25,6 +25,7 @@ template <class Make>
 Status add(tw_plan* plan, const char* call, uint32_t fields, const tw_op_options* given, uint32_t* number, Make make) {
   if (Status s = check(plan); is_error(s)) return s;
   const Options<tw_op_options> options(given, kOpDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   if (Status s = check_options(*options, {call, fields | steps::ordered, 0, true}); is_error(s)) return s;
   PlanStep step;
   if (Status s = make(step); is_error(s)) return s;
@@ -40,6 +41,7 @@ tw_status tw_plan_create(tw_context* context, const tw_plan_options* given, tw_p
   if (plan == nullptr) return fail(TW_ERR_INVALID, "the place for the plan is NULL");
   const tw_plan_options defaults = TW_PLAN_OPTIONS_INIT;
   const Options<tw_plan_options> options(given, defaults);
+  if (Status s = options.status(); is_error(s)) return s;
   Proxy* proxy = nullptr;
   if (Status s = Proxy::of(*context, &proxy); is_error(s)) return s;
   PlanOptions asked;

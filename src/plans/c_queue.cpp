@@ -65,6 +65,7 @@ extern "C" {
 
 tw_status tw_queue_create(tw_context* context, const char* place, const tw_queue_options* given, tw_queue** queue) {
   const Options<tw_queue_options> options(given, kQueueDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   std::unique_ptr<tw_queue> made;
   if (Status s = make(context, place, options->waits, queue, &made); is_error(s)) return s;
   std::unique_ptr<Queue> fresh;
@@ -81,6 +82,7 @@ tw_status tw_queue_create(tw_context* context, const char* place, const tw_queue
 
 tw_status tw_queue_wrap(tw_context* context, void* stream, const char* place, const tw_queue_options* given, tw_queue** queue) {
   const Options<tw_queue_options> options(given, kQueueDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   std::unique_ptr<tw_queue> made;
   if (Status s = make(context, place, options->waits, queue, &made); is_error(s)) return s;
   if (made->executor.device() == nullptr)

@@ -42,6 +42,7 @@ tw_status tw_window_create(tw_worker* worker, tw_endpoint* const* endpoints, uin
   if (so_far == TW_OK && memory->registry != worker->context.registry.get())
     so_far = fail(TW_ERR_INVALID, "the memory belongs to another context than the worker");
   const Options<tw_window_options> options(given, kWindowDefaults);
+  if (Status s = options.status(); is_error(s)) return s;
   auto* window = new (std::nothrow) tw_window(*worker, memory, *options);
   if (window == nullptr) return fail(TW_ERR_NO_MEMORY, "no memory for a window");
   const Status status = window->create(so_far, endpoints, rank, size, exchange, arg);

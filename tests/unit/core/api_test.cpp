@@ -100,6 +100,29 @@ TEST_F(Api, OptionsOfOlderCallersAreFilledUp) {
   EXPECT_EQ(tw_worker_create(context.get(), &old, &made), TW_ERR_INVALID);
 }
 
+/// Their fields would be ignored without a word.
+TEST_F(Api, OptionsWithoutASizeAreRefused) {
+  const auto expect_told = [](tw_status status) {
+    EXPECT_EQ(status, TW_ERR_INVALID);
+    EXPECT_NE(std::strstr(tw_last_error(), "TW_..._OPTIONS_INIT"), nullptr) << tw_last_error();
+  };
+  tw_context_options of_context{};
+  tw_context* made = nullptr;
+  expect_told(tw_context_create(&of_context, &made));
+  tw_worker_options of_worker{};
+  tw_worker* other = nullptr;
+  expect_told(tw_worker_create(context.get(), &of_worker, &other));
+  tw_memory_options of_memory{};
+  tw_memory* memory = nullptr;
+  expect_told(tw_memory_allocate(context.get(), 100, &of_memory, &memory));
+  tw_op_options of_receive{};
+  of_receive.size = sizeof of_receive.size;  // nor one that ends behind itself
+  tw_request request = TW_REQUEST_NONE;
+  char byte = 0;
+  expect_told(tw_recv(worker.get(), &byte, 1, 0, 0, &of_receive, &request));
+  EXPECT_TRUE(made == nullptr && other == nullptr && memory == nullptr && request == TW_REQUEST_NONE);
+}
+
 TEST(ApiContext, UnknownTransportIsNamed) {
   thalweg::ContextOptions options = test_options();
   options.transports = "self,carrier-pigeon";
