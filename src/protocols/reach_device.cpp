@@ -28,12 +28,15 @@ Status reach_region(Peer& peer, const RemoteRegion& region, Device& device, Devi
   *out = {};
   if (in_process(region)) {
     Engine& engine = *peer.engine;
-    Target target;
-    const Registry::Reading reading(engine.registry());
-    const Status status = engine.registry().resolve(reading, key.rkey, 0, key.length, 0, &target);
-    if (is_error(status)) return status;
-    out->address = reinterpret_cast<uint64_t>(target.address);
-    if (auto users = engine.registry().users(reading, key.rkey); users != nullptr) out->users.push_back(std::move(users));
+    {
+      Target target;
+      const Registry::Reading reading(engine.registry());
+      const Status status = engine.registry().resolve(reading, key.rkey, 0, key.length, 0, &target);
+      if (is_error(status)) return status;
+      out->address = reinterpret_cast<uint64_t>(target.address);
+      if (auto users = engine.registry().users(reading, key.rkey); users != nullptr) out->users.push_back(std::move(users));
+    }
+    // Not while it is read: that may load kernels, and registrations would wait for it. A release waits for `users`.
     return engine.devices().admit(device, out->address, key.length, &out->kernels);
   }
   if (!peer_place(key, peer.link->features).reached(kByPort)) {
