@@ -8,9 +8,11 @@
 #include "base/interrupt.hpp"
 #include "collectives/collectives.hpp"
 #include "collectives/direct_run.hpp"
+#include "collectives/group_wire.hpp"
 #include "collectives/repeated_call.hpp"
 #include "collectives/run.hpp"
 #include "core/c_checks.hpp"
+#include "groups/parts.hpp"
 #include "trace/trace.hpp"
 
 namespace thalweg::impl {
@@ -56,6 +58,28 @@ Status check_combined(const Call& call, const CollectiveTask& task) {
   return call.reduces && task.device != nullptr ? check_device_operation(task.operation) : Status{TW_OK};
 }
 
+/// Of the counts that all ranks give alike.
+uint32_t checksum(const std::vector<uint64_t>& counts) {
+  uint64_t sum = counts.size();
+  for (const uint64_t one : counts) sum = mixed(sum, one);
+  return static_cast<uint32_t>(sum >> 32);
+}
+
+/// What the other ranks are told of the call.
+uint64_t called_of(const Call& call, const tw_collective_options& options) {
+  const Collective& what = call.what;
+  uint8_t named = 0;
+  for (const char* c = options.algorithm; c != nullptr && *c != '\0'; ++c) named = static_cast<uint8_t>(named * 7 + *c);
+  CalledThing one{static_cast<uint8_t>(what.kind),  static_cast<uint8_t>(call.type),  static_cast<uint8_t>(call.op), named,
+                  static_cast<uint16_t>(what.root), static_cast<uint32_t>(what.count)};
+  if (call.has_counts()) one.count = 0;
+  if (call.knows_all_counts()) {
+    one.root = kCountsByRank;
+    one.count = checksum(call.received.counts);
+  }
+  return pack(one);
+}
+
 void describe(Collectives& all, Call& call, const tw_collective_options& options, CollectiveTask* task) {
   Collective& what = call.what;
   what.rank = all.group().rank;
@@ -71,13 +95,9 @@ void describe(Collectives& all, Call& call, const tw_collective_options& options
   };
   pointers(call.sent, &what.send_counts, &what.send_offsets);
   pointers(call.received, &what.recv_counts, &what.recv_offsets);
-  const bool v = call.has_counts();
-  uint8_t named = 0;
-  for (const char* c = options.algorithm; c != nullptr && *c != '\0'; ++c) named = static_cast<uint8_t>(named * 7 + *c);
-  task->called = pack({static_cast<uint8_t>(what.kind), static_cast<uint8_t>(call.type), static_cast<uint8_t>(call.op), named,
-                       static_cast<uint16_t>(what.root), v ? 0 : static_cast<uint32_t>(what.count)});
-  if (what.kind == CollectiveKind::alltoall && v) what.count = kGuess / what.element;
-  if (what.kind == CollectiveKind::allgather || what.kind == CollectiveKind::reduce_scatter) {
+  task->called = called_of(call, options);
+  if (what.kind == CollectiveKind::alltoall && call.has_counts()) what.count = kGuess / what.element;
+  if (call.knows_all_counts()) {
     for (const uint64_t one : call.received.counts) what.count = std::max(what.count, one);
   }
 }

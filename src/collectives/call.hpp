@@ -49,6 +49,11 @@ struct Call {
   Extents bytes;  // by bind_buffers()
   /// A v form: counts that ranks may not share.
   bool has_counts() const { return sent.given() || received.given() || what.counts_at_root; }
+  /// ... of which each rank gives those of all ranks: they are alike, or a rank has called something else.
+  bool knows_all_counts() const {
+    const bool alike = what.kind == CollectiveKind::allgather || what.kind == CollectiveKind::reduce_scatter;
+    return alike && received.given();
+  }
 };
 
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.

@@ -6,7 +6,7 @@
 
 namespace thalweg::impl {
 
-/// Of a packed CalledThing (group_wire.hpp); any word of a peer will do.
-std::string called_text(uint64_t called);
+/// What another rank called, and this one, which differs: of packed CalledThings (group_wire.hpp); any word of a peer will do.
+std::string called_otherwise(uint64_t called, uint64_t here);
 
 }  // namespace thalweg::impl

@@ -124,9 +124,7 @@ Status DirectArea::arrived(uint32_t rank, uint64_t step, bool later) {
         std::string(name_) + ": rank " + std::to_string(rank) +
             " goes on by other lengths or ways than this rank, although all have read the same: a rank has changed what "
             "it had published");
-  return fail(TW_ERR_INVALID, rank,
-              "rank " + std::to_string(rank) + ": it called " + called_text(called) + ", and this rank " + called_text(here) +
-                  ": all ranks call the same in the same order");
+  return fail(TW_ERR_INVALID, rank, "rank " + std::to_string(rank) + ": " + called_otherwise(called, here));
 }
 
 Status DirectArea::await_long(uint32_t rank, uint64_t step, bool later) {

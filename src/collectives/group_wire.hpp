@@ -21,8 +21,10 @@ constexpr uint64_t give_up_tag(uint64_t id) { return group_tag(id, 0, 0) | kLast
 struct CalledThing {
   uint8_t kind = 0, type = 0, op = 0, algorithm = 0;  // of 4 bits each; algorithm: by a sum of its name
   uint16_t root = 0;
-  uint32_t count = 0;  // both: the lowest bits; count of the v forms: 0
+  uint32_t count = 0;  // both: the lowest bits; count of the v forms: 0, or, where all ranks give all counts, their checksum
 };
+/// CalledThing::root of kinds without one: count is a checksum.
+inline constexpr uint16_t kCountsByRank = UINT16_MAX;
 constexpr uint64_t pack(const CalledThing& one) {
   return (one.kind & 15u) | (one.type & 15u) << 4 | (one.op & 15u) << 8 | (one.algorithm & 15u) << 12 |
          uint64_t{one.root} << 16 | uint64_t{one.count} << 32;

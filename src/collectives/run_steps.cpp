@@ -137,11 +137,7 @@ Status CollectiveRun::start_reduce(const CollectiveStep& step, StepRun& state) {
 
 void CollectiveRun::check_received(const StepRun& state, const tw_recv_info& info) {
   const CollectiveStep& step = task_.schedule->steps()[state.step];
-  if (info.immediate != task_.called) {
-    return step_failed(state, TW_ERR_INVALID,
-                       "it called " + called_text(info.immediate) + ", and this rank " + called_text(task_.called) +
-                           ": all ranks call the same in the same order");
-  }
+  if (info.immediate != task_.called) return step_failed(state, TW_ERR_INVALID, called_otherwise(info.immediate, task_.called));
   if (info.length == step.to.length) return;
   step_failed(state, TW_ERR_TRUNCATED,
               "it sent " + std::to_string(info.length) + " bytes where " + std::to_string(step.to.length) +

@@ -182,6 +182,36 @@ TEST(CollectivesUnderWay, RanksThatCallDifferentThingsAreToldSo) {
   });
 }
 
+/// Counts that all ranks give for all: a rank of which they differ has called something else, over shared memory, too, where no
+/// message has a length. The second time, so that what the blocks were before is there.
+void check_other_counts(const char* algorithm, bool reduces) {
+  run_failing([&](GroupRank& rank) {
+    tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+    options.timeout_ns = 5 * kSecond;
+    options.algorithm = algorithm;
+    std::vector<int64_t> in(24, 1), out(24);
+    const auto call = [&](const std::vector<size_t>& counts) {
+      return reduces
+                 ? tw_reduce_scatterv(rank.group, in.data(), out.data(), counts.data(), TW_TYPE_INT64, TW_REDUCE_SUM, &options,
+                                      nullptr)
+                 : tw_allgatherv(rank.group, in.data(), out.data(), counts.data(), nullptr, TW_TYPE_INT64, &options, nullptr);
+    };
+    EXPECT_EQ(call({8, 8, 8}), TW_OK) << tw_last_error();
+    rank.rank.barrier();
+    tw_status status = call(rank.rank.number == 2 ? std::vector<size_t>{5, 8, 3} : std::vector<size_t>{5, 6, 5});
+    if (status == TW_OK) status = tw_barrier(rank.group, &options, nullptr);
+    EXPECT_EQ(status, TW_ERR_INVALID) << algorithm << ": " << tw_last_error();
+    EXPECT_NE(std::string(tw_last_error()).find("with other counts by rank"), std::string::npos) << tw_last_error();
+  });
+}
+
+TEST(CollectivesUnderWay, RanksThatGiveOtherCountsByRankAreToldSo) {
+  for (const char* algorithm : {"direct", "linear", "ring"}) {
+    check_other_counts(algorithm, false);
+    check_other_counts(algorithm, true);
+  }
+}
+
 TEST(CollectivesUnderWay, WorkersOfAProgressThreadRunThem) {
   RankOptions options;
   options.progress = TW_PROGRESS_THREAD;
