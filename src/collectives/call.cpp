@@ -58,13 +58,6 @@ Status check_combined(const Call& call, const CollectiveTask& task) {
   return call.reduces && task.device != nullptr ? check_device_operation(task.operation) : Status{TW_OK};
 }
 
-/// Of the counts that all ranks give alike.
-uint32_t checksum(const std::vector<uint64_t>& counts) {
-  uint64_t sum = counts.size();
-  for (const uint64_t one : counts) sum = mixed(sum, one);
-  return static_cast<uint32_t>(sum >> 32);
-}
-
 /// What the other ranks are told of the call.
 uint64_t called_of(const Call& call, const tw_collective_options& options) {
   const Collective& what = call.what;
@@ -75,7 +68,7 @@ uint64_t called_of(const Call& call, const tw_collective_options& options) {
   if (call.has_counts()) one.count = 0;
   if (call.knows_all_counts()) {
     one.root = kCountsByRank;
-    one.count = checksum(call.received.counts);
+    one.count = static_cast<uint32_t>(checksum(call.received.counts) >> 32);
   }
   return pack(one);
 }
@@ -109,6 +102,12 @@ uint64_t scaled_elements(const tw_group& group, const Call& call, const Operatio
 }
 
 }  // namespace
+
+uint64_t checksum(const std::vector<uint64_t>& numbers) {
+  uint64_t sum = numbers.size();
+  for (const uint64_t one : numbers) sum = mixed(sum, one);
+  return sum;
+}
 
 Status settle(Collectives& all, Status status) {
   const std::string why = last_error();

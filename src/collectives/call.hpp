@@ -59,6 +59,9 @@ struct Call {
 /// Of the arrays that a user gave; offsets null: one behind the other. TW_ERR_INVALID: counts is null, or they are too many.
 Status take_counts(const size_t* counts, const size_t* offsets, uint32_t size, const char* name, Counts* out);
 
+/// Of numbers that all ranks have alike: ranks with others have another one, but for a chance.
+uint64_t checksum(const std::vector<uint64_t>& numbers);
+
 class Collectives;
 class DeviceArea;
 struct CollectiveTask;  // run.hpp

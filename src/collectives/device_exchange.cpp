@@ -192,13 +192,14 @@ void count_blocks(const Collective& c, const Call& call, uint64_t own, ExchangeS
   out->what.bytes = out->input_bytes;
 }
 
-/// Of a reduce-scatter: where each rank's block is in the input.
+/// Of a reduce-scatter: where each rank's block is in the input; and what that comes to, which kernels compare.
 void part_blocks(const Collective& c, const Counts& given, ExchangeStep* out, Executor& by) {
   std::vector<uint64_t> words;
   for (uint32_t i = 0; i < c.size; ++i) {
     words.push_back(given.offsets[i] * c.element);
     words.push_back(given.counts[i] * c.element);
   }
+  words.push_back(checksum(words));
   out->table = std::make_shared<ExchangeTable>(by, std::move(words));
   out->what.any = 1;
   out->input_bytes = given.extent() * c.element;

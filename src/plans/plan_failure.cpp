@@ -46,7 +46,8 @@ std::string text_of_exchange(const ExchangeStep& step, Status code, const device
     case TW_ERR_TRUNCATED:
       if (earlier) return text + "its counts did not fit, as its own error says. Make another group";
       if (step.counted()) return text_of_counts(step, failure);
-      break;
+      return rank + " has blocks of other lengths than this rank: all ranks give the same counts. Nothing was stored. Make " +
+             "another group";
     default:
       break;
   }

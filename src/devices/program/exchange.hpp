@@ -60,7 +60,8 @@ struct Exchange {
   u32 scales;                       // a sum is scaled once it is rounded; integers are divided by size
   u32 any;                          // scaled, of a type that is not an ElementType, or of parts: by AnyElements
   const u64* parts;                 // in this device's memory; null: equal blocks. Of each rank: where its block begins in
-                                    // input, and its bytes, `bytes` at most. Of reductions by Simple
+                                    // input, and its bytes, `bytes` at most; then a checksum of these, the same on all ranks.
+                                    // Of reductions by Simple
   u64 areas[kFirstAreas];           // of the first ranks, as this device reaches them
   const u64* more_areas;            // of all, in this device's memory; as many as there are
   // Symmetric: all ranks' parts of the windows, as this device reaches them, in its memory; null: the exchange needs none. And where
@@ -97,7 +98,8 @@ struct AreaLayout {
   THALWEG_DEVICE u64 flag(u32 block, u32 given, u32 from) const {
     return u64{blocks} * sizeof(ExchangeWords) + ((u64{block} * 2 + given) * size + from) * sizeof(u64);
   }
-  /// Of exchanges whose counts lie in device memory: a unit of each sender for two runs in turn; and flags as above, of their own.
+  /// Of exchanges whose counts lie in device memory: a unit of each sender for two runs in turn; and flags as above, of their own. Of
+  /// parts, the unit has their checksum.
   THALWEG_DEVICE u64 count_unit(u32 block, u32 turn, u32 from) const {
     return (flag(blocks, 0, 0) + 127) / 128 * 128 + ((u64{block} * 2 + turn) * size + from) * 2 * kUnitBytes;
   }

@@ -5,7 +5,7 @@
 //   begin                                 becomes the block's owner
 //   LL      push_units; take_units until it is true
 //   Simple  while next(): flags_there until it is true, a barrier, act. Its results may go straight into windows
-//           (exchange_places.hpp)
+//           (exchange_places.hpp). Of parts each rank says what all of them come to ahead of its first flag: no hop more
 //   end                                   counts, and releases the block
 //
 // A Group: rank() of size() threads; sync(), a barrier; tell(value): the first thread's, for all.
@@ -112,7 +112,7 @@ class ExchangeRun : public Block {
     }
     THALWEG_ROLLED
     for (u32 from = group_.rank(); from < x_.size; from += group_.size()) {
-      if (from != x_.rank && !Base::flag_there(given, from, awaited_)) all = false;
+      if (from != x_.rank && !(Base::flag_there(given, from, awaited_) && is_alike(from))) all = false;
     }
     return all;
   }
@@ -120,6 +120,7 @@ class ExchangeRun : public Block {
   THALWEG_DEVICE void act() {
     switch (action_) {
       case Action::push:
+        if (pushed_ == 0) push_checksum();
         push_piece(pushed_);
         Base::template announce<true>(0, before_ + ++pushed_);
         break;
@@ -250,6 +251,35 @@ class ExchangeRun : public Block {
       if (x_.parts != nullptr) return x_.input + m_.load(x_.parts + 2 * to);
     }
     return x_.input + x_.input_stride * to;
+  }
+
+  /// Parts: to all others, ahead of the flags of the first pieces: what all ranks' parts come to, with the run's number.
+  THALWEG_DEVICE void push_checksum() const {
+    if constexpr (Elements::parts) {
+      if (x_.parts == nullptr) return;
+      const u64 sum = m_.load(x_.parts + 2 * x_.size);
+      THALWEG_ROLLED
+      for (u32 to = group_.rank(); to < x_.size; to += group_.size()) {
+        if (to != x_.rank) m_.store16(checksum_at(to, x_.rank), Word16{sum, run_ + 1});
+      }
+    }
+  }
+  /// Behind the flag of a piece. A rank with other parts ends the run before anything is taken: the next look at the clock finds the
+  /// plan aborted.
+  THALWEG_DEVICE bool is_alike([[maybe_unused]] u32 from) {
+    if constexpr (Elements::parts) {
+      if (x_.parts == nullptr || action_ != Action::take || reduced_ != 0) return true;
+      const Word16 found = m_.load16(checksum_at(x_.rank, from));
+      if (found.high == run_ + 1 && found.low == m_.load(x_.parts + 2 * x_.size)) return true;
+      missing_ = from;
+      Base::fail_run(kTruncated, run_ + 1, from);
+      return false;
+    }
+    return true;
+  }
+  /// Of one run in two that all ranks meet in, as LL's rooms.
+  THALWEG_DEVICE Word16* checksum_at(u32 of, u32 from) const {
+    return reinterpret_cast<Word16*>(area(of) + layout_.count_unit(block_, room_, from));
   }
 
   THALWEG_DEVICE void push_piece(u32 piece) {

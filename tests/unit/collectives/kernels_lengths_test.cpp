@@ -224,5 +224,37 @@ TEST(KernelsLengthsErrors, AnotherNumberThanExpectedIsNamed) {
   });
 }
 
+/// Of a reduce-scatter every rank knows all lengths: all ranks are told of one that has others, and nothing is written. Also where
+/// the longest block, and so the blocks of threads, differ.
+TEST(KernelsLengthsErrors, OtherLengthsOfAReduceScatterAreNamed) {
+  for (const size_t other : {40u, 70u, 70'001u}) {
+    run_ranks(3, [other](Rank& plain) {
+      GroupRank rank(plain);
+      const std::string place = place_of(rank, true);
+      const size_t alike[] = {100, 60, 3}, differs[] = {100, other, 3}, total = 103 + std::max<size_t>(60, other);
+      Room send(plain.context, place.c_str(), total), recv(plain.context, place.c_str(), std::max<size_t>(100, other));
+      const auto run = [&](const size_t* counts) {
+        OwnPlan plan(rank, place, 20 * kSecond);  // nobody waits for as long
+        Target target = plan.target();
+        target.options.algorithm = "kernel";
+        EXPECT_EQ(tw_plan_reduce_scatterv(plan, rank.group, send.data(), recv.data(), counts, TW_TYPE_UINT8, TW_REDUCE_MAX,
+                                          &target.options, nullptr),
+                  TW_OK)
+            << tw_last_error();
+        plan.prepare();
+        return tw_plan_run(plan, 10 * kSecond);
+      };
+      EXPECT_EQ(run(alike), TW_OK) << tw_last_error();
+      const std::string before = recv.load();
+      plain.barrier();
+      EXPECT_EQ(run(plain.number == 2 ? differs : alike), TW_ERR_TRUNCATED) << tw_last_error();
+      EXPECT_THAT(tw_last_error(), HasSubstr("has blocks of other lengths than this rank"));
+      EXPECT_THAT(tw_last_error(), HasSubstr(plain.number == 2 ? "rank " : "rank 2"));
+      EXPECT_EQ(recv.load(), before);
+      plain.barrier();
+    });
+  }
+}
+
 }  // namespace
 }  // namespace thalweg::test
