@@ -30,6 +30,12 @@ std::string text_of_counts(const ExchangeStep& step, const device::Failure& fail
   }
 }
 
+/// Of a collective's message whose other side has another length. of_flag: the sender says so.
+std::string text_of_length(const PlanStep& step, bool of_flag) {
+  return std::string("the peer ") + (of_flag ? "sends" : "expects") + " another number of bytes than the " +
+         std::to_string(step.op.length) + " of this step: its counts are others than this rank's";
+}
+
 /// Why a kernel of a collective failed, or that it was not run because an earlier one had.
 std::string text_of_exchange(const ExchangeStep& step, Status code, const device::Failure& failure) {
   const bool earlier = (failure.found & device::kEarlierRun) != 0;
@@ -149,6 +155,8 @@ std::string PlanFailure::text_of(size_t part) const {
     return text + ": the peer stored " + std::to_string(failure.found) +
            " as the reason why there is no message, which no sender does. The plan does nothing more until both sides prepare "
            "again";
+  if (code == TW_ERR_TRUNCATED && step.exact())
+    return text + ": " + text_of_length(step, is_of_flag(part)) + ". The plan does nothing more until it is prepared again";
   const bool waited = code == TW_ERR_TIMED_OUT;
   text += waited ? ": nothing came in time" : std::string(": ") + status_name(code);
   return text + "; waited for " + std::to_string(failure.expected) + ", found " + std::to_string(failure.found) +

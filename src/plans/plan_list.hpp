@@ -42,6 +42,8 @@ struct PlanStep {
   uint64_t there() const {  // the other local buffer
     return op.verb == Verb::copy || op.verb == Verb::reduce ? op.remote_offset : 0;
   }
+  /// Of a collective's messages both sides know the length.
+  bool exact() const { return group != 0; }
   bool moves_to_peer() const { return op.verb == Verb::send || op.verb == Verb::put; }
   bool moves_here() const { return op.verb == Verb::recv || op.verb == Verb::get; }
 };

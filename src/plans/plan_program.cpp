@@ -76,6 +76,7 @@ void lower(const PlanStep& step, const Resolved& how, std::vector<device::Step>*
     case Verb::send:
       made = transfer(StepKind::send, step, how);
       made.end = reinterpret_cast<void*>(how.channel->words());
+      made.compare = step.exact() ? 1 : 0;
       break;
     case Verb::signal:
       made.kind = StepKind::signal;

@@ -145,6 +145,7 @@ void CarriedSteps::make_piece(size_t index, uint32_t piece, uint64_t* words) {
     const Status state = tw_endpoint_state(resolved_[index].peer->endpoint);
     failure_.fail_step(static_cast<uint32_t>(index), is_error(state) ? state : status, text.c_str());
   };
+  if (list_[index].op.verb == Verb::recv && list_[index].exact()) made->expected = list_[index].op.length;
   // The list's own record may get the next run's value while this one is carried.
   made->post = [this, index, piece, op = list_[index].op](const Completion& completion) {
     return post(index, piece, op, completion);

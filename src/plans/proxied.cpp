@@ -22,8 +22,15 @@ bool Proxied::look() {
 }
 
 void Proxied::on_complete(void* arg, tw_request request, tw_status status, const tw_recv_info* info) {
-  if (info != nullptr) __atomic_store_n(static_cast<Proxied*>(arg)->received, info->length, __ATOMIC_RELAXED);
-  static_cast<Proxied*>(arg)->finish(status, is_error(status) ? tw_request_message(request) : "");
+  auto& self = *static_cast<Proxied*>(arg);
+  if (info != nullptr) __atomic_store_n(self.received, info->length, __ATOMIC_RELAXED);
+  const bool came = info != nullptr && (status == TW_OK || status == TW_ERR_TRUNCATED);
+  if (came && info->length != self.expected.value_or(info->length)) {
+    const std::string why = "the peer sent " + std::to_string(info->length) + " bytes where " + std::to_string(*self.expected) +
+                            " were expected: its counts are others than this rank's";
+    return self.finish(TW_ERR_TRUNCATED, why.c_str());
+  }
+  self.finish(status, is_error(status) ? tw_request_message(request) : "");
 }
 
 void Proxied::finish(Status status, const char* why) {

@@ -7,6 +7,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <thalweg/device/types.hpp>
@@ -36,6 +37,7 @@ struct Proxied final : Watched {
   std::atomic<uint64_t> seen{0};  // runs that were begun
   std::atomic<bool> running{false};
   tw_request request = TW_REQUEST_NONE;  // of what runs
+  std::optional<uint64_t> expected;      // bytes of the message that a receive takes; none: any that has room
   /// Posts the operation of one run; with TW_IN_PROGRESS `completion` gets its status.
   std::function<Status(const Completion& completion)> post;
   /// A run failed: notifies the plan. Any thread.

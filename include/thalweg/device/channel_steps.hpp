@@ -90,6 +90,11 @@ THALWEG_DEVICE Sending begin_send(M m, const RecvBuffer* recv_buffers, u64 n, u6
   return out;
 }
 
+/// Does a program's send go into a receive of `capacity` bytes? One comparison, as lengths are below 2^63: with more, kernels spill.
+THALWEG_DEVICE bool fits_receive(const Step& step, u64 capacity) {
+  return capacity - step.bytes <= (step.compare != 0 ? u64{0} : ~u64{0} >> 1);
+}
+
 /// Is the n-th receive posted? For one thread, or each of several.
 template <class M>
 THALWEG_DEVICE bool try_begin_send(M m, const SendEnd* end, u64 n, u64 bytes, Sending* out) {

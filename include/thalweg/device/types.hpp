@@ -124,7 +124,7 @@ struct Step {
   Signal signal;    // copy: after its data; signal: itself; ring: before the doorbell; wait: word, value, increment
   void* end;        // send: SendEnd*; post, take: RecvEnd*
   u32 recv_buffer;  // post; of what moves bytes, until arrange(): 1 + the earlier step whose bytes it moves on; 0: none
-  u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources
+  u32 compare;      // wait: TW_COMPARE_*; reduce: how many sources; send: not 0: the receive has to be as long
   u32 atomic_op,
       atomic_bytes;       // as AtomicKernel; bytes of a copy: common_word() of its sides, filled in by the executor; reduce:
                           // ReduceOp, ElementType

@@ -161,7 +161,7 @@ class BlockGroup {
     if constexpr (Reduces) {
       if (step.kind == device::StepKind::reduce) return reduce(m, step, block, blocks, item);
     }
-    if (recv_buffer != nullptr && step.bytes > m.acquire(&recv_buffer->capacity)) return;
+    if (recv_buffer != nullptr && !device::fits_receive(step, m.acquire(&recv_buffer->capacity))) return;
     const device::Side& to = recv_buffer != nullptr ? recv_buffer->to : step.to;
     Items items = items_of(step, block, blocks, item);
     if (step.word != nullptr) {

@@ -92,7 +92,7 @@ class OneThread {
     };
     if (recv_buffer == nullptr) return copy_to(step.to);
     const device::Sending sending = device::begin_send(m, recv_buffer, 0, 0, step.bytes);
-    if (sending.status == 0) copy_to(sending.to);
+    if (device::fits_receive(step, sending.capacity)) copy_to(sending.to);
   }
 
  private:

@@ -237,7 +237,8 @@ class ProgramExecutor {
     if (mine) begins(i);
     if (mine && kind_of(i) == StepKind::post && group_.step(i).after_count == 0) give_credit(group_.step(i), found);
     i64 status = 0;
-    if (mine && kind_of(i) == StepKind::send && m_.read(&recv_buffer(group_.step(i), found)->capacity) < group_.step(i).bytes)
+    if (mine && kind_of(i) == StepKind::send &&
+        !fits_receive(group_.step(i), m_.read(&recv_buffer(group_.step(i), found)->capacity)))
       status = kTruncated;
     for (u32 part = 0; part < group_.parts(); ++part) move_part(base, part);
     group_.sync();

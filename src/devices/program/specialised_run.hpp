@@ -117,9 +117,9 @@ class SpecialisedRun {
   THALWEG_DEVICE const Step& move_step() const { return steps_.step(specialised_.move_step); }
   /// Of a send whose credit is there.
   THALWEG_DEVICE const RecvBuffer* recv_buffer() const { return recv_buffer_of(recv_buffers_, its_credit_); }
-  /// A send's room. False: there is too little; nothing is moved.
+  /// A send's room. False: there is too little, or it is not what is sent; nothing is moved.
   THALWEG_DEVICE bool fits(u64 capacity) {
-    if (move_step().bytes > capacity) status_ = kTruncated;
+    if (!fits_receive(move_step(), capacity)) status_ = kTruncated;
     return status_ == 0;
   }
 

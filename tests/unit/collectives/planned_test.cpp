@@ -546,5 +546,72 @@ TEST(PlannedFailures, AMissingRankIsNamedAtTheTimeout) {
   });
 }
 
+/// A message that is shorter than the receive fails, as a longer one does: by an executor's stores, and carried by the host. unit:
+/// elements, of which there are 16.
+void check_other_lengths(size_t unit,
+                         const std::function<tw_status(GroupRank& rank, const std::string& place, const Room& buffer)>& run) {
+  for (const bool tcp : {false, true}) {
+    for (const bool device : {false, true}) {
+      RankOptions options;
+      if (tcp) options.transport = "tcp";
+      const bool carried = tcp || (!device && unit == 1);  // less than a cache line
+      run_ranks(
+          2,
+          [&](Rank& plain) {
+            GroupRank rank(plain);
+            const std::string place = place_of(rank, device);
+            const Room buffer(plain.context, place.c_str(), 16 * unit * sizeof(int32_t));
+            const tw_status ended = run(rank, place, buffer);
+            const std::string why = tw_last_error();
+            if (plain.number == 1 || !carried) {  // what the host carries is gone when the receiver finds that it is short
+              EXPECT_EQ(ended, TW_ERR_TRUNCATED) << why;
+              EXPECT_NE(why.find(plain.number == 1 ? "rank 0" : "rank 1"), std::string::npos) << why;
+              EXPECT_NE(why.find("its counts are others than this rank's"), std::string::npos) << why;
+            }
+            plain.barrier();
+          },
+          options);
+    }
+  }
+}
+
+TEST(PlannedFailures, AMessageOfAnotherLengthIsNamed) {
+  for (const size_t unit : {1u, 1'001u}) {
+    for (const size_t sent : {5u, 11u}) {
+      check_other_lengths(unit, [=](GroupRank& rank, const std::string& place, const Room& buffer) {
+        OwnPlan plan(rank, place, 5 * kSecond);
+        tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+        options.algorithm = "linear";
+        const size_t count = unit * (rank.rank.number == 0 ? sent : 8);
+        EXPECT_EQ(tw_plan_broadcast(plan, rank.group, buffer.data(), count, TW_TYPE_INT32, 0, &options, nullptr), TW_OK)
+            << tw_last_error();
+        plan.prepare();
+        return tw_plan_run(plan, kLong);
+      });
+    }
+  }
+}
+
+/// Whatever was called before, with other counts of the same name.
+TEST(PlannedFailures, AMessageOfAnotherLengthOnAQueueIsNamed) {
+  for (const size_t unit : {1u, 1'001u}) {
+    check_other_lengths(unit, [=](GroupRank& rank, const std::string& place, const Room& buffer) {
+      OwnQueue queue(rank, place);
+      tw_collective_options options = TW_COLLECTIVE_OPTIONS_INIT;
+      options.algorithm = "linear";
+      const auto gather = [&](size_t first) {
+        const size_t counts[] = {first * unit, 5 * unit};
+        EXPECT_EQ(tw_allgatherv_on(queue, rank.group, TW_IN_PLACE, buffer.data(), counts, nullptr, TW_TYPE_INT32, &options),
+                  TW_OK)
+            << tw_last_error();
+        return tw_queue_synchronize(queue);
+      };
+      EXPECT_EQ(gather(8), TW_OK) << tw_last_error();
+      rank.rank.barrier();
+      return gather(rank.rank.number == 0 ? 5 : 8);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace thalweg::test
