@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
+#include "collectives/call.hpp"
 #include "collectives/called_text.hpp"
 #include "collectives/collectives.hpp"
 #include "core/c_checks.hpp"
@@ -45,7 +47,7 @@ Status DirectArea::begin(uint64_t called, const char* name, uint64_t limit_ns) {
                       "%s: a blocking collective of this group is under way here: in another thread, or it has called the "
                       "function that calls this one",
                       name);
-  called_ = called;
+  called_ = called ^ agreed_;
   goes_on_by_ = false;
   name_ = name;
   limit_ns_ = limit_ns;
@@ -58,6 +60,18 @@ void DirectArea::end() {
   prefetch_to_store(&mine_->lines[(published_ + 1) % kLines]);
   worker_.progressed();
   busy_.store(false, std::memory_order_release);
+}
+
+void DirectArea::go_by(bool crowded, bool all_readable) {
+  crowded_ = crowded;
+  all_readable_ = all_readable;
+  const CollectiveCosts& costs = owner_.schedules().costs();
+  std::vector<uint64_t> found = {crowded, all_readable, owner_.ranks_per_host()};
+  for (const double one : {costs.message_ns, costs.byte_ns, costs.serial_byte_ns, costs.read_ns, costs.read_byte_ns,
+                           costs.host_message_ns, costs.host_byte_ns})
+    found.push_back(std::bit_cast<uint64_t>(one));
+  agreed_ = checksum(found);
+  mine_->agreed.store(agreed_, std::memory_order_relaxed);
 }
 
 void DirectArea::go_on_by(uint64_t value) {
@@ -118,13 +132,18 @@ Status DirectArea::arrived(uint32_t rank, uint64_t step, bool later) {
   const uint64_t here = called_at_[step % kLines];
   if (called == here) [[likely]]
     return TW_OK;
+  if (ranks_[rank].segment->agreed.load(std::memory_order_relaxed) != agreed_)
+    return fail(TW_ERR_PROTOCOL, kNoRank,
+                std::string(name_) + ": rank " + std::to_string(rank) +
+                    " was told other things than this rank when the group's shared memory was set up (costs, cores, whose "
+                    "memory can be read): a rank has told others different things");
   if (goes_on_by_)
     return fail(
         TW_ERR_PROTOCOL, kNoRank,
         std::string(name_) + ": rank " + std::to_string(rank) +
             " goes on by other lengths or ways than this rank, although all have read the same: a rank has changed what "
             "it had published");
-  return fail(TW_ERR_INVALID, rank, "rank " + std::to_string(rank) + ": " + called_otherwise(called, here));
+  return fail(TW_ERR_INVALID, rank, "rank " + std::to_string(rank) + ": " + called_otherwise(called ^ agreed_, here ^ agreed_));
 }
 
 Status DirectArea::await_long(uint32_t rank, uint64_t step, bool later) {

@@ -103,7 +103,11 @@ class DirectArea {
   Status hear();
   /// Are there more ranks than cores? On all ranks alike.
   bool crowded() const { return crowded_; }
-  void set_crowded(bool crowded) { crowded_ = crowded; }
+  /// What the set-up has found, and the costs, go with all that this rank publishes from now on: ranks that were told other things are
+  /// found out, before they go on by other ways.
+  void go_by(bool crowded, bool all_readable);
+  /// A checksum of that.
+  uint64_t agreed() const { return agreed_; }
   /// Own memory for a piece of a result on its way to a device.
   std::byte* bounce() { return bounce_.get(); }
   ReduceRoom& room() { return room_; }
@@ -114,12 +118,13 @@ class DirectArea {
  private:
   struct alignas(128) Line {
     std::atomic<uint64_t> step;
-    uint64_t called;  // CalledThing, changed by what the collective goes on by
+    uint64_t called;  // CalledThing, changed by what the set-up has found and by what the collective goes on by
     std::byte payload[kInline];
   };
   static_assert(sizeof(Line) == 128);
   struct alignas(4096) Segment {
     Line lines[kLines];
+    std::atomic<uint64_t> agreed;  // for texts: go_by()
     alignas(4096) std::byte small[kLines][kSmall];
     std::byte large[kLargeBuffers][kBuffer];
   };
@@ -156,6 +161,7 @@ class DirectArea {
   std::vector<RankArea> ranks_;
   bool crowded_ = false;  // more ranks than cores: waits give the core away at once
   bool all_readable_ = false;
+  uint64_t agreed_ = 0;
   Segment* mine_ = nullptr;
   uint64_t published_ = 0, passed_ = 0;           // by this rank; by all, or more
   uint64_t called_ = 0, called_at_[kLines] = {};  // of this collective; of the last steps

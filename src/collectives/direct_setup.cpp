@@ -139,7 +139,7 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
   std::vector<AreaOffer> offers;
   if (Status s = gather(owner, call, deadline, offer, &offers); is_error(s)) return s;
   if (!all_can(offers, why_not)) return TW_OK;
-  area->crowded_ = std::ranges::any_of(offers, [&](const AreaOffer& one) { return one.cores < group.size; });
+  const bool crowded = std::ranges::any_of(offers, [&](const AreaOffer& one) { return one.cores < group.size; });
   AreaOutcome outcome;
   outcome.reads = 1;
   for (uint32_t rank = 0; rank < group.size && outcome.status == TW_OK; ++rank) {
@@ -151,8 +151,9 @@ Status DirectArea::agree(Collectives& owner, uint64_t limit_ns, std::unique_ptr<
   }
   std::vector<AreaOutcome> outcomes;
   if (Status s = gather(owner, call, deadline, outcome, &outcomes); is_error(s)) return s;
-  area->all_readable_ = std::ranges::all_of(outcomes, [](const AreaOutcome& one) { return one.reads == 1; });
-  if (all_can(outcomes, why_not)) *out = std::move(area);
+  if (!all_can(outcomes, why_not)) return TW_OK;
+  area->go_by(crowded, std::ranges::all_of(outcomes, [](const AreaOutcome& one) { return one.reads == 1; }));
+  *out = std::move(area);
   return TW_OK;
 }
 

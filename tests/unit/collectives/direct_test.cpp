@@ -172,7 +172,8 @@ TEST(DirectCollectives, GoByGroupsOfRanks) {
     run_group(size, [&](GroupRank& rank) {
       const tw_collective_options options = named("direct");
       ASSERT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();
-      rank.group->collectives->direct()->set_crowded(false);
+      impl::DirectArea& area = *rank.group->collectives->direct();
+      area.go_by(false, area.all_readable());
       std::mt19937_64 random(seed);
       const uint32_t me = rank.rank.number;
       for (int i = 0; i < 60; ++i) {
@@ -340,7 +341,7 @@ void lie_of_length(impl::DirectArea& area, std::atomic<bool>& lying) {
   const uint64_t first = area.next(), length = uint64_t{1} << 57;
   auto* const words = reinterpret_cast<uint64_t*>(area.part(0, first, impl::Room::line)) - 2;  // its number, and what it called
   while (std::atomic_ref(words[0]).load(std::memory_order_acquire) != first) std::this_thread::yield();
-  ASSERT_EQ(area.begin(std::atomic_ref(words[1]).load(), "a lie", 20 * kSecond), TW_OK) << tw_last_error();
+  ASSERT_EQ(area.begin(std::atomic_ref(words[1]).load() ^ area.agreed(), "a lie", 20 * kSecond), TW_OK) << tw_last_error();
   ASSERT_EQ(area.reserve(impl::Room::line), TW_OK) << tw_last_error();
   std::memcpy(area.part(1, first, impl::Room::line), &length, sizeof length);
   area.publish();
@@ -399,6 +400,32 @@ TEST(DirectCollectives, LongOnesKeepToTheirTimeAndEndWithAnInterrupt) {
       const tw_status status = broadcast();
       tw_set_interrupt(nullptr, nullptr);
       EXPECT_EQ(status, interrupts ? TW_ERR_CANCELED : TW_ERR_TIMED_OUT) << tw_last_error();
+      one.barrier();
+    });
+  }
+}
+
+/// Of what decides by which ways collectives go, a rank has told this one and others different things when the area was made.
+TEST(DirectCollectives, RanksThatWereToldOtherThingsAtTheSetUpFindOut) {
+  enum class Lie { costs, cores, readable };
+  for (const Lie lie : {Lie::costs, Lie::cores, Lie::readable}) {
+    run_ranks(3, [&](Rank& one) {
+      GroupRank rank(one);
+      const tw_collective_options options = named("direct");
+      const bool other = one.number == 2;
+      if (other && lie == Lie::costs) rank.group->costs.read_byte_ns *= 2;
+      if (lie != Lie::costs) {
+        EXPECT_EQ(tw_barrier(rank.group, &options, nullptr), TW_OK) << tw_last_error();
+        one.barrier();
+        impl::DirectArea& area = *rank.group->collectives->direct();
+        if (other) area.go_by(area.crowded() != (lie == Lie::cores), area.all_readable() != (lie == Lie::readable));
+      }
+      std::vector<int64_t> values(1'000, 1);
+      tw_status status = sum(rank.group, values, &options);
+      if (status == TW_OK) status = tw_barrier(rank.group, &options, nullptr);
+      EXPECT_EQ(status, TW_ERR_PROTOCOL) << tw_last_error();
+      EXPECT_NE(std::string(tw_last_error()).find("when the group's shared memory was set up"), std::string::npos)
+          << tw_last_error();
       one.barrier();
     });
   }
