@@ -8,7 +8,7 @@
 // over.
 //
 // What it gave before stays with the others, and so one that is late may have all values of an exchange in which others have given
-// up. So calls that make something end with one more exchange, of no values, and a rank that has failed in one gives its failure
+// up. So calls that make something end with one more exchange, and a rank that has failed in one gives its failure
 // to the next: who comes there has the failure, and makes nothing.
 #include "groups/exchange.hpp"
 
@@ -252,11 +252,11 @@ Status exchange(ExchangeCall& call, const void* mine, size_t length, void* value
   return Exchange(call, length, end).run(mine, values);
 }
 
-Status agree(ExchangeCall& call, Status so_far) {
+Status agree(ExchangeCall& call, Status so_far, const void* mine, size_t length, void* values) {
   ExchangeEnd end{call.group.timeout_ns, {}};
   const Occupied here(call.group);
-  Exchange last(call, 0, end);
-  return is_error(so_far) ? last.refuse(so_far) : last.run(nullptr, nullptr);
+  Exchange last(call, length, end);
+  return is_error(so_far) ? last.refuse(so_far) : last.run(mine, values);
 }
 
 /// Its creation's exchanges and its end's are of one call, so that ranks on which windows end in another order, or not at all, take

@@ -50,8 +50,9 @@ Status exchange(ExchangeCall& call, const void* mine, size_t length, void* value
 
 /// The last exchange of a call that makes something, by the ranks that have all that they need for it, and by those that could not
 /// make it (so_far, whose text is the last error): TW_OK where all ranks have come, and none has failed before. A rank whose part fails
-/// in this exchange itself (it is lost, interrupted, or hears nothing for the group's time) may fail alone.
-Status agree(ExchangeCall& call, Status so_far);
+/// in this exchange itself (it is lost, interrupted, or hears nothing for the group's time) may fail alone. Ranks may give values, too:
+/// what they compare of what they have made.
+Status agree(ExchangeCall& call, Status so_far, const void* mine = nullptr, size_t length = 0, void* values = nullptr);
 
 /// What else ends an exchange, of a caller that then tells all ranks so.
 struct ExchangeEnd {

@@ -14,6 +14,18 @@ struct Choice {
   uint32_t key, none;
 };
 
+/// By the ids of what all ranks have made: a rank that tells others different colours or keys would have them take each other's numbers.
+Status check_alike(const std::vector<uint32_t>& ranks, uint64_t id, const std::vector<uint64_t>& ids) {
+  for (const uint32_t rank : ranks) {
+    if (ids[rank] == id) continue;
+    return fail(TW_ERR_PROTOCOL,
+                "rank %u has come to a part of other ranks, or of another order, than this rank: a rank has told others "
+                "different colours or keys",
+                rank);
+  }
+  return TW_OK;
+}
+
 }  // namespace
 
 uint64_t mixed(uint64_t a, uint64_t b) {
@@ -51,8 +63,14 @@ Status split(ExchangeCall& call, uint64_t color, uint32_t key, bool none, std::u
     if (all[i].none == 0 && all[i].color == color) ranks.push_back(i);
   }
   std::stable_sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) { return all[a].key < all[b].key; });
-  const Status made = none ? Status{TW_OK} : make_part(group, std::move(ranks), color, out);
-  const Status agreed = agree(call, made);  // behind it others use the part
+  if (none) ranks.clear();
+  uint64_t salt = color;
+  for (const uint32_t rank : ranks) salt = mixed(salt, rank);  // messages of one list of ranks are never another one's
+  const Status made = none ? Status{TW_OK} : make_part(group, ranks, salt, out);
+  const uint64_t id = *out != nullptr ? (*out)->id : 0;
+  std::vector<uint64_t> ids(group.size);
+  Status agreed = agree(call, made, &id, sizeof id, ids.data());  // behind it others use the part
+  if (!is_error(agreed)) agreed = check_alike(ranks, id, ids);
   if (!is_error(agreed)) return agreed;
   const std::string why = last_error();
   out->reset();

@@ -6,6 +6,7 @@
 #include "compare_parts.hpp"
 #include "groups/exchange.hpp"
 #include "groups/mailbox.hpp"
+#include "groups/parts.hpp"
 
 namespace thalweg::test {
 namespace {
@@ -345,6 +346,50 @@ TEST(Given, WhatARankTellsOfAFailureIsChecked) {
       rank.barrier();
     });
   }
+}
+
+/// A rank that tells others different keys: the order of ranks would not be the same on all, and one's numbers mean another rank to
+/// the next. It tells each that it has made what that one has.
+TEST(Given, ARankThatTellsOthersDifferentKeysMakesNoPart) {
+  struct Choice {
+    uint64_t color;
+    uint32_t key, none;
+  };
+  run_ranks(3, [](Rank& rank) {
+    tw_group* const group = group_within(rank, 20 * kSecond);
+    constexpr auto kSplit = static_cast<uint32_t>(impl::ExchangeKind::split);
+    const auto tell = [&](uint32_t to, uint64_t step, const void* bytes, size_t length) {
+      impl::Letter letter{TW_OK, 0, kSplit, {}};
+      letter.bytes.assign(static_cast<const std::byte*>(bytes), static_cast<const std::byte*>(bytes) + length);
+      EXPECT_EQ(impl::Mailbox::send(*rank.handles[to], group->id, step, letter), TW_OK) << tw_last_error();
+      impl::Mailbox::deliver(group->worker, {rank.handles[to]}, kSecond);
+    };
+    if (rank.number == 1) {
+      ++group->made;
+      impl::ExchangeCall call(*group, impl::ExchangeKind::split);
+      const uint64_t first = call.next_step(), last = call.next_step();
+      const Choice before{7, 0, 0}, behind{7, 9, 0};
+      tell(0, first, &before, sizeof before);      // to the rank ahead in the first round,
+      tell(2, first + 1, &behind, sizeof behind);  // and to the other one in the second
+      const auto id_of = [&](std::initializer_list<uint32_t> ranks) {
+        uint64_t salt = 7;
+        for (const uint32_t one : ranks) salt = impl::mixed(salt, one);
+        return impl::mixed(impl::mixed(group->id, group->made), salt);
+      };
+      const uint64_t there[] = {id_of({1, 0, 2}), id_of({0, 2, 1})};
+      tell(0, last, &there[0], sizeof there[0]);
+      tell(2, last + 1, &there[1], sizeof there[1]);
+    } else {
+      tw_group* part = nullptr;
+      EXPECT_EQ(tw_group_split(group, 7, 5 + rank.number, &part), TW_ERR_PROTOCOL) << tw_last_error();
+      EXPECT_NE(std::string(tw_last_error()).find("different colours or keys"), std::string::npos) << tw_last_error();
+      EXPECT_EQ(part, nullptr);
+    }
+    rank.barrier();
+    expect_in_step(rank, group);
+    EXPECT_EQ(tw_group_destroy(group), TW_OK);
+    rank.barrier();
+  });
 }
 
 }  // namespace
