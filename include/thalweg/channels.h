@@ -37,7 +37,7 @@ typedef struct tw_channel_buffer {
  *  tw_channel_end_release. Waits until the peer has bound the other end, or has prepared a plan or called tw_recv_on for it,
  *  at most timeout_ns. The code must send from memory that it reaches itself.
  *  Where the two ends do not reach each other by loads and stores (another machine, tcp, pool or managed memory, a device and a host),
- *  the host carries the messages: the code copies each into one of several bounce buffers of message_bytes (2 to 32, 4 MiB
+ *  or a receive's buffer is a list of more than 4,096 pieces, the host carries the messages: the code copies each into one of several bounce buffers of message_bytes (2 to 32, 4 MiB
  *  together if they are short; 64 MiB for each peer), and its send returns then; the context's proxy thread sends it. A warning has the
  *  reason. A send of more than message_bytes fails with TW_ERR_TRUNCATED; one that is longer than the receive's buffer fails both ends
  *  as well, but the code may learn that from a later operation, or tw_channel_end_check.

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kTableBytes = Channel::kRecvBuffers * sizeof(device::RecvBuffer);
 constexpr uint32_t kMostInVain = 1024;  // of a peer that prepares its end again and again, every few ms
+constexpr const char* kWhyUntold = "a receive's layout has more than 4,096 pieces, and its sender cannot be told so many";
+static_assert(kMaxWirePieces == 4096);
 
 }  // namespace
 
@@ -40,6 +42,12 @@ Channel::~Channel() {
 // ------------------------------------------------------------------------------------------------ epochs
 
 Status Channel::start(const ChannelUser* user, Status reachable, const std::string& why_not, bool waits, bool packs) {
+  const bool untold = !is_error(reachable) && has_untold();
+  return untold ? start_as(user, TW_ERR_UNSUPPORTED, kWhyUntold, waits, packs)
+                : start_as(user, reachable, why_not, waits, packs);
+}
+
+Status Channel::start_as(const ChannelUser* user, Status reachable, const std::string& why_not, bool waits, bool packs) {
   users_.start(user);
   waits_ = waits;
   in_vain_ = 0;
@@ -195,6 +203,8 @@ Status Channel::settled(int index) const {
   if (state_ == State::proxied) return TW_OK;
   if (index < 0) return TW_OK;
   const LocalRecvBuffer& recv_buffer = recv_buffers_[static_cast<size_t>(index)];
+  if (recv_buffer.untold)
+    return fail(TW_ERR_UNSUPPORTED, "the channel is mapped, but %s; use another channel for this buffer", kWhyUntold);
   if (recv_buffer.state == LocalRecvBuffer::State::refused) {
     return fail(recv_buffer.status,
                 "the channel is mapped, but the peer does not reach this buffer: %s; use another channel for it",

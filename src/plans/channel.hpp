@@ -52,6 +52,7 @@ struct LocalRecvBuffer {
   uint64_t capacity = 0;
   Status status = TW_OK;
   std::string text;
+  bool untold = false;     // its layout has no wire form: messages reach it by the host alone
   bool held = false;       // it was sent to the sender, which has not released it
   bool abandoned = false;  // no thread waits until it is dropped
 };
@@ -100,12 +101,14 @@ class Channel {
   void carry() { carried_.store(carried_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   uint32_t epoch() const { return epoch_; }  // the newest one here
   /// A buffer to be received into: [address + first, address + last) is registered and exported. The sender knows *index
-  /// when the receive buffer's state is `known`.
+  /// when the receive buffer's state is `known`. A layout that has no wire form is no error: start() makes the host carry the channel.
   Status offer(uint64_t address, const Layout* layout, uint64_t length, uint16_t* index);
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
   void abandon(uint16_t index);
   void take_abandoned();
+  /// Is one of them without a wire form, so that no sender can store to it?
+  bool has_untold() const;
   /// It has no user, and no buffer that a peer may still have.
   bool idle();
   /// No user comes any more: its plan is destroyed, and its number no other's, or the user's endpoint has ended. When the last one has
@@ -159,9 +162,12 @@ class Channel {
 
  private:
   bool relied_on() const { return users_.rely_on(epoch_); }
+  /// A kernel has no use for what the host brings to memory that the kernel does not reach.
+  bool of_no_use(Status reachable) const { return users_.alone() && is_error(reachable) && !has_untold(); }
   bool open() const { return state_ == State::mapped || state_ == State::proxied; }
   /// Of an open pair on which no user relies at the asking end.
   enum class Asks : uint8_t { nothing, same, another };  // same: as it is will do; another: another way would be better
+  Status start_as(const ChannelUser* user, Status reachable, const std::string& why_not, bool waits, bool packs);
   Status join_open(Status reachable, const std::string& why_not, bool waits, bool packs);
   void ask(Asks what, bool waits);
   void say_stay(Asks to);

@@ -66,6 +66,7 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
   if (layout != nullptr) {
     made.layout.resize(encode(*layout, nullptr, 0));
     encode(*layout, made.layout.data(), made.layout.size());
+    made.untold = made.layout.empty();
   }
   made.state = LocalRecvBuffer::State::new_;
   if (at >= recv_buffers_.size()) recv_buffers_.resize(at + 1);
@@ -73,6 +74,12 @@ Status Channel::offer(uint64_t address, const Layout* layout, uint64_t length, u
   next_number_ = (at + 1) % kRecvBuffers;
   *index = static_cast<uint16_t>(at);
   return TW_OK;
+}
+
+/// Those that are withdrawn are no user's any more.
+bool Channel::has_untold() const {
+  return std::any_of(recv_buffers_.begin(), recv_buffers_.end(),
+                     [](const LocalRecvBuffer& one) { return one.untold && one.state == LocalRecvBuffer::State::new_; });
 }
 
 /// Once, however often it is waited for.
@@ -119,7 +126,7 @@ unsigned Channel::tell_recv_buffers() {
   unsigned events = 0;
   for (size_t i = 0; i < recv_buffers_.size(); ++i) {
     LocalRecvBuffer& recv_buffer = recv_buffers_[i];
-    if (recv_buffer.state != LocalRecvBuffer::State::new_) continue;
+    if (recv_buffer.state != LocalRecvBuffer::State::new_ || recv_buffer.untold) continue;
     ControlMessage message;
     message.type = Control::recv_buffer;
     message.name = name;

@@ -46,7 +46,7 @@ unsigned Channel::advance() {
 /// The other end's words; for the receiver that is the result.
 unsigned Channel::advance_words() {
   if (result_here_) return 0;
-  if (users_.alone() && is_error(reachable_)) {  // a kernel has no use for what comes to memory that it does not reach
+  if (of_no_use(reachable_)) {
     refuse_end(epoch_, reachable_, unreachable_);
     return 1;
   }

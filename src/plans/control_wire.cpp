@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint8_t kVersion = 6;
 constexpr size_t kTextMax = 512, kLayoutMax = 66000;
+static_assert(kLayoutMax >= kMaxWirePieces * sizeof(tw_piece) + 64 && kControlMax >= kLayoutMax + kTextMax + 8192,
+              "a longer message is dropped without an answer");
 
 Status malformed(const char* what) { return fail(TW_ERR_PROTOCOL, "a peer's plans sent %s", what); }
 

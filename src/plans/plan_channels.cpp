@@ -107,7 +107,7 @@ std::string PlanChannels::why_carried(const Channel& channel) const {
   const auto earlier = std::find_if(uses_.begin(), uses_.end(), [&](const ChannelUse& use) {
     return use.channel == &channel && use.found == channel.epoch();
   });
-  if (earlier == uses_.end() || channel.hopeless()) return channel.why();
+  if (earlier == uses_.end() || channel.hopeless() || channel.has_untold()) return channel.why();
   return "the channel was opened so for an earlier plan, and is used: destroy the plans of both sides that use it, or use "
          "another channel (then: " +
          channel.why() + ")";
