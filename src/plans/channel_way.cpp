@@ -24,6 +24,8 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
     let_stay();
   }
   const bool may_end = !relied_on() && there_ && !(mapped && bound_);
+  const bool owed = asked_there_ == Asks::same;  // the peer's plan waits for what its partner says
+  if (owed && (!may_end || !better)) let_stay();
   if (needed && !may_end && mapped) {
     return fail(
         is_error(reachable) ? reachable : Status{TW_ERR_UNSUPPORTED},
@@ -36,8 +38,8 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
   packs_ = packs;
   if (better) {
     ask(Asks::another, waits);
-  } else if (waits && !bound_ && !hopeless_) {
-    asked_there_ == Asks::nothing ? ask(Asks::same, waits) : let_stay();
+  } else if (waits && !bound_ && !hopeless_ && !owed) {
+    ask(Asks::same, waits);
   }
   return TW_OK;
 }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who comes next to a channel that plans have used at both ends, and left: an operation of a queue, or a kernel's end, in place of a plan.
+#include "channel_ends.hpp"
+
+namespace thalweg::tests {
+namespace {
+
+class ChannelNext : public ChannelEnds {
+ protected:
+  static constexpr size_t kLength = 901;
+  static constexpr uint64_t kTag = 5;
+
+  tw_plan* make_plan(Side& side, bool sends, unsigned char* buffer, const char* place) {
+    tw_plan_options how = TW_PLAN_OPTIONS_INIT;
+    how.place = place;
+    tw_plan* made = nullptr;
+    EXPECT_EQ(tw_plan_create(side.context, &how, &made), TW_OK) << tw_last_error();
+    const tw_status added = sends ? tw_plan_send(made, side.endpoint, buffer, kLength, kTag, nullptr, nullptr)
+                                  : tw_plan_recv(made, side.endpoint, buffer, kLength, kTag, nullptr, nullptr);
+    EXPECT_EQ(added, TW_OK) << tw_last_error();
+    return made;
+  }
+  tw_plan* make_plan(Side& side, bool sends, unsigned char* buffer) { return make_plan(side, sends, buffer, GetParam().place); }
+  static void destroy(tw_plan* plan) { ASSERT_EQ(tw_plan_destroy(plan), TW_OK) << tw_last_error(); }
+  /// Plans of both ends exchange a message, by the executor of a place, and are destroyed.
+  void use(unsigned char* from, unsigned char* to, const char* place) {
+    tw_plan *const sends = make_plan(a, true, from, place), *const receives = make_plan(b, false, to, place);
+    prepare_both(sends, receives);
+    run_both(sends, receives);
+    destroy(sends);
+    destroy(receives);
+  }
+  void use() { use(memory(a, kLength), memory(b, kLength), GetParam().place); }
+  static void run_both(tw_plan* sends, tw_plan* receives) {
+    both([&] { ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error(); },
+         [&] { ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error(); });
+  }
+  /// Until what the other side asks has come.
+  static void come_late() { std::this_thread::sleep_for(std::chrono::milliseconds(60)); }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, ChannelNext, testing::ValuesIn(kWays), [](const auto& info) { return info.param.name; });
+
+TEST_P(ChannelNext, AQueuesReceiveAnswersAPlanThatAsked) {
+  use();
+  const Bytes data = random_bytes(kLength);
+  unsigned char *const from = memory(a, kLength), *const to = memory(b, kLength);
+  a.store(from, data);
+  tw_plan* const sends = make_plan(a, true, from);
+  tw_queue* const on = queue(b);
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] {
+         come_late();
+         ASSERT_EQ(tw_recv_on(on, b.endpoint, to, kLength, kTag, nullptr), TW_OK) << tw_last_error();
+       });
+  ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_TRUE(b.load(to, kLength) == data);
+  destroy(sends);
+}
+
+TEST_P(ChannelNext, AQueuesSendAnswersAPlanThatAsked) {
+  use();
+  const Bytes data = random_bytes(kLength);
+  unsigned char *const from = memory(a, kLength), *const to = memory(b, kLength);
+  a.store(from, data);
+  tw_plan* const receives = make_plan(b, false, to);
+  tw_queue* const on = queue(a);
+  both(
+      [&] {
+        come_late();
+        ASSERT_EQ(tw_send_on(on, a.endpoint, from, kLength, kTag, nullptr), TW_OK) << tw_last_error();
+      },
+      [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
+  ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error();
+  ASSERT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
+  EXPECT_TRUE(b.load(to, kLength) == data);
+  destroy(receives);
+}
+
+TEST_P(ChannelNext, AKernelsEndAnswersAPlanThatAsked) {
+  use();
+  const Bytes data = random_bytes(kLength);
+  unsigned char *const from = memory(a, kLength), *const to = memory(b, kLength);
+  a.store(from, data);
+  tw_plan* const sends = make_plan(a, true, from);
+  Bound recv;
+  both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
+       [&] {
+         come_late();
+         ASSERT_EQ(bind_recv(kTag, {{to, kLength, nullptr}}, &recv), TW_OK) << tw_last_error();
+       });
+  bool taken = false;
+  {
+    const Running receiver(GetParam().place, [&](auto machine) {
+      device::Receiver<decltype(machine)> in(recv.recv_end(), recv.guard, machine);
+      taken = in.post(device::Block(), recv.recv_buffers[0]) && in.take(device::Block());
+    });
+    ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error();
+  }
+  EXPECT_TRUE(taken);
+  EXPECT_TRUE(b.load(to, kLength) == data);
+  EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+  destroy(sends);
+}
+
+}  // namespace
+}  // namespace thalweg::tests
