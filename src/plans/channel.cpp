@@ -150,7 +150,7 @@ void Channel::begin_pair() {
   both_reach_ = true;
   asked_here_ = asked_there_ = Asks::nothing;
   hopeless_ = false;
-  bound_ = users_.alone();
+  bound_ = false;
   carried_ = carried_there_ = 0;
   plans_ = 0;
   why_.clear();
@@ -262,13 +262,13 @@ void Channel::return_round(uint32_t epoch) {
 
 Status Channel::add(ChannelUser* user, bool alone) {
   if (Status s = users_.add(user, alone, name.tag); is_error(s)) return s;
-  if (alone) bound_ = true;
   ended_ = false;
   return TW_OK;
 }
 
 void Channel::rely(ChannelUser* user) {
   used_ = true;
+  bound_ = bound_ || users_.alone();
   users_.rely(user, epoch_);
   plans_ += !user->stays();
 }

@@ -231,7 +231,7 @@ class Channel {
   bool result_here_ = false, result_there_ = false, both_reach_ = true;  // of the pair
   Asks asked_here_ = Asks::nothing;   // the peer decides whether the pair ends; users here wait for its answer
   Asks asked_there_ = Asks::nothing;  // an answer is owed to the peer
-  bool bound_ = false;                // a kernel had the end: credits may be under way
+  bool bound_ = false;                // a kernel relies on it, or did: credits may be under way
   bool hopeless_ = false;             // the other end's words were not reached
   std::atomic<uint64_t> carried_{0};
   uint64_t carried_there_ = 0;

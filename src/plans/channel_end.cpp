@@ -19,9 +19,10 @@ constexpr uint64_t kMessageBytes = uint64_t{1} << 20;  // unless the options say
 
 unsigned long long number(uint64_t value) { return value; }
 
-Status missing(uint64_t tag) {
-  return fail(TW_ERR_TIMED_OUT,
-              "channel %llu: the peer has neither bound nor prepared its end, or does not progress its worker", number(tag));
+Status missing(uint64_t tag, bool asks = false) {
+  return fail(TW_ERR_TIMED_OUT, "channel %llu: %s", number(tag),
+              asks ? "plans of the peer use it in another way: destroy them there, or use another channel"
+                   : "the peer has neither bound nor prepared its end, or does not progress its worker");
 }
 
 /// The code's failure; what a flag says is the peer's word (PlanFailure::code_of), and a take expects nothing.
@@ -151,7 +152,7 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
   while ((status = settled()) == TW_IN_PROGRESS) {
     if (is_error(status = Proxy::check_peer(endpoint_))) break;
     if (deadline.passed()) {
-      status = missing(channel_->name.tag);
+      status = missing(channel_->name.tag, channel_->asks());
       break;
     }
     if (is_error(status = proxy_.await_change(lock, [this] { tw_worker_progress(endpoint_.worker); }))) break;

@@ -8,15 +8,15 @@ namespace {
 class ChannelNext : public ChannelEnds {
  protected:
   static constexpr size_t kLength = 901;
-  static constexpr uint64_t kTag = 5;
+  uint64_t tag = 5;
 
   tw_plan* make_plan(Side& side, bool sends, unsigned char* buffer, const char* place) {
     tw_plan_options how = TW_PLAN_OPTIONS_INIT;
     how.place = place;
     tw_plan* made = nullptr;
     EXPECT_EQ(tw_plan_create(side.context, &how, &made), TW_OK) << tw_last_error();
-    const tw_status added = sends ? tw_plan_send(made, side.endpoint, buffer, kLength, kTag, nullptr, nullptr)
-                                  : tw_plan_recv(made, side.endpoint, buffer, kLength, kTag, nullptr, nullptr);
+    const tw_status added = sends ? tw_plan_send(made, side.endpoint, buffer, kLength, tag, nullptr, nullptr)
+                                  : tw_plan_recv(made, side.endpoint, buffer, kLength, tag, nullptr, nullptr);
     EXPECT_EQ(added, TW_OK) << tw_last_error();
     return made;
   }
@@ -35,6 +35,12 @@ class ChannelNext : public ChannelEnds {
     both([&] { ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error(); },
          [&] { ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error(); });
   }
+  static std::string explained(const Bound& end) {
+    char text[2000];
+    size_t size = sizeof text;
+    EXPECT_EQ(tw_channel_end_explain(end.handle, text, &size), TW_OK) << tw_last_error();
+    return text;
+  }
   /// Until what the other side asks has come.
   static void come_late() { std::this_thread::sleep_for(std::chrono::milliseconds(60)); }
 };
@@ -50,7 +56,7 @@ TEST_P(ChannelNext, AQueuesReceiveAnswersAPlanThatAsked) {
   both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
        [&] {
          come_late();
-         ASSERT_EQ(tw_recv_on(on, b.endpoint, to, kLength, kTag, nullptr), TW_OK) << tw_last_error();
+         ASSERT_EQ(tw_recv_on(on, b.endpoint, to, kLength, tag, nullptr), TW_OK) << tw_last_error();
        });
   ASSERT_EQ(tw_plan_run(sends, kLong), TW_OK) << tw_last_error();
   ASSERT_EQ(tw_queue_synchronize(on), TW_OK) << tw_last_error();
@@ -68,7 +74,7 @@ TEST_P(ChannelNext, AQueuesSendAnswersAPlanThatAsked) {
   both(
       [&] {
         come_late();
-        ASSERT_EQ(tw_send_on(on, a.endpoint, from, kLength, kTag, nullptr), TW_OK) << tw_last_error();
+        ASSERT_EQ(tw_send_on(on, a.endpoint, from, kLength, tag, nullptr), TW_OK) << tw_last_error();
       },
       [&] { ASSERT_EQ(tw_plan_prepare(receives, kLong), TW_OK) << tw_last_error(); });
   ASSERT_EQ(tw_plan_run(receives, kLong), TW_OK) << tw_last_error();
@@ -87,7 +93,7 @@ TEST_P(ChannelNext, AKernelsEndAnswersAPlanThatAsked) {
   both([&] { ASSERT_EQ(tw_plan_prepare(sends, kLong), TW_OK) << tw_last_error(); },
        [&] {
          come_late();
-         ASSERT_EQ(bind_recv(kTag, {{to, kLength, nullptr}}, &recv), TW_OK) << tw_last_error();
+         ASSERT_EQ(bind_recv(tag, {{to, kLength, nullptr}}, &recv), TW_OK) << tw_last_error();
        });
   bool taken = false;
   {
@@ -101,6 +107,46 @@ TEST_P(ChannelNext, AKernelsEndAnswersAPlanThatAsked) {
   EXPECT_TRUE(b.load(to, kLength) == data);
   EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
   destroy(sends);
+}
+
+TEST_P(ChannelNext, KernelsOfAnotherExecutorDecideItAnew) {
+  const char* const other = std::strcmp(GetParam().place, "host") == 0 ? "emulated:0" : "host";
+  use(a.memory(other, kLength), b.memory(other, kLength), other);
+  expect_passage(tag);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
+  Bound send, recv;
+  bind_both(tag, recv_buffers.given, &send, &recv);
+  EXPECT_EQ(explained(send).find("by the host") == std::string::npos, GetParam().mapped) << explained(send);
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+}
+
+/// Pageable memory of a device's plans had the host carry it.
+TEST_P(ChannelNext, KernelsOfBetterMemoryHaveItMapped) {
+  if (!GetParam().mapped || std::strcmp(GetParam().place, "host") == 0) GTEST_SKIP() << "nothing is better";
+  Bytes from(kLength), to(kLength);
+  use(from.data(), to.data(), GetParam().place);
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
+  Bound send, recv;
+  bind_both(tag, recv_buffers.given, &send, &recv);
+  EXPECT_EQ(explained(send).find("by the host"), std::string::npos) << explained(send);
+  EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  EXPECT_EQ(recv.release(), TW_OK) << tw_last_error();
+}
+
+TEST_P(ChannelNext, BindingWaitsForThePeer) {
+  if (!GetParam().mapped) GTEST_SKIP() << "no end waits where the host carries it in any case";
+  const RecvBuffers recv_buffers = make_recv_buffers(1);
+  for (const bool sends : {true, false}) {
+    SCOPED_TRACE(sends);
+    ++tag;
+    use();
+    Bound alone;
+    EXPECT_EQ(sends ? bind_send(tag, &alone, 50'000'000) : bind_recv(tag, recv_buffers.given, &alone, 50'000'000),
+              TW_ERR_TIMED_OUT);
+    expect_text({"peer"});
+    expect_passage(tag);
+  }
 }
 
 }  // namespace
