@@ -35,17 +35,20 @@ typedef struct tw_channel_buffer {
 
 /** Takes the sending end of a channel (a number for each endpoint and direction, no tag: plans.h) for code at a place, until
  *  tw_channel_end_release. Waits until the peer has bound the other end, or has prepared a plan or called tw_recv_on for it,
- *  at most timeout_ns. The code must send from memory that it reaches itself.
+ *  at most timeout_ns; not where the channel is open from before, and a kernel has had an end of it, messages of it are not received, or
+ *  the host carries it in any case (another machine, tcp). The code must send from memory that it reaches itself.
  *  Where the two ends do not reach each other by loads and stores (another machine, tcp, pool or managed memory, a device and a host),
- *  or a receive's buffer is a list of more than 4,096 pieces, the host carries the messages: the code copies each into one of several bounce buffers of message_bytes (2 to 32, 4 MiB
- *  together if they are short; 64 MiB for each peer), and its send returns then; the context's proxy thread sends it. A warning has the
- *  reason. A send of more than message_bytes fails with TW_ERR_TRUNCATED; one that is longer than the receive's buffer fails both ends
- *  as well, but the code may learn that from a later operation, or tw_channel_end_check.
+ *  or a receive's buffer is a list of more than 4,096 pieces, the host carries the messages: the code copies each into one of several
+ *  bounce buffers of message_bytes (2 to 32, 4 MiB together if they are short; 64 MiB for each peer), and its send returns then; the
+ *  context's proxy thread sends it. A warning has the reason. A send of more than message_bytes fails with TW_ERR_TRUNCATED; one that is
+ *  longer than the receive's buffer fails both ends as well, but the code may learn that from a later operation, or
+ *  tw_channel_end_check.
  *  Buffers that the receiver adds later (another plan, tw_recv_on with another one) are imported then; a kernel that already
  *  waits for them may block the import until its wait expires: prepare them before the kernel starts.
  *  TW_ERR_UNSUPPORTED, at both ends: the receiving code does not reach its own buffers (a device pageable memory, the host a device's);
- *  the text has the reason. TW_ERR_BUSY: a plan, a queue's operations or another binding of this process has the end. TW_ERR_LIMIT: the
- *  bounce buffers' 64 MiB. TW_ERR_TIMED_OUT, TW_ERR_PEER_LOST. */
+ *  the text has the reason. An end, or a plan, that relies on the open channel there fails with it. TW_ERR_BUSY: a plan, a queue's
+ *  operations or another binding of this process has the end. TW_ERR_LIMIT: the bounce buffers' 64 MiB. TW_ERR_TIMED_OUT,
+ *  TW_ERR_PEER_LOST. */
 TW_CHECKED tw_status tw_channel_bind_send(tw_endpoint *endpoint, uint64_t channel, const tw_channel_options *options,
                                           tw_channel_end **end);
 /** The same for the receiving end. buffers[count] (1 to 256) are where the peer's messages land, whichever the code posts; they must

@@ -224,10 +224,11 @@ class Channel {
   Status status_ = TW_OK;
   std::string why_;
   uint32_t epoch_ = 0;
-  bool used_ = false;                                                    // that epoch, by a plan or kernel here
-  bool was_mapped_ = false;                                              // that epoch
-  ControlMessage theirs_;                                                // the `open` of the peer's newest epoch
-  bool there_ = false;                                                   // that epoch is not over, as far as is known here
+  bool used_ = false;          // that epoch, by a plan or kernel here
+  bool was_mapped_ = false;    // that epoch
+  ControlMessage theirs_;      // the `open` of the peer's newest epoch
+  bool there_ = false;         // that epoch is not over, as far as is known here
+  uint32_t paired_there_ = 0;  // was open with one of ours: where that is over, its end is on its way
   bool result_here_ = false, result_there_ = false, both_reach_ = true;  // of the pair
   Asks asked_here_ = Asks::nothing;   // the peer decides whether the pair ends; users here wait for its answer
   Asks asked_there_ = Asks::nothing;  // an answer is owed to the peer

@@ -133,7 +133,7 @@ Status tw_channel_end::open(uint64_t tag, bool sends, const Deadline& deadline) 
     if (Status s = channel->start(this, reachable, why, true); is_error(s)) return s;
   }
   proxy_.hurry();
-  if (Status s = await_open(deadline); is_error(s)) return s;
+  if (Status s = await_open(deadline, reachable, why); is_error(s)) return s;
   return why_carried_.empty() ? Status{TW_OK} : carry();
 }
 
@@ -146,7 +146,8 @@ Status tw_channel_end::settled() const {
   return status;
 }
 
-Status tw_channel_end::await_open(const Deadline& deadline) {
+/// An open channel that stays as it is would be of no use to code that does not reach its own buffers.
+Status tw_channel_end::await_open(const Deadline& deadline, Status reachable, const std::string& why) {
   std::unique_lock lock(proxy_.mutex());
   Status status;
   while ((status = settled()) == TW_IN_PROGRESS) {
@@ -158,6 +159,10 @@ Status tw_channel_end::await_open(const Deadline& deadline) {
     if (is_error(status = proxy_.await_change(lock, [this] { tw_worker_progress(endpoint_.worker); }))) break;
   }
   if (is_error(status)) return status;
+  if (is_error(reachable)) {
+    channel_->refuse_end(channel_->epoch(), reachable, why);  // the peer's bind fails, or its end
+    return fail(reachable, "%s", why.c_str());
+  }
   channel_->rely(this);
   epoch_ = channel_->epoch();
   if (!channel_->sender) channel_->tell_every_round();

@@ -38,7 +38,7 @@ struct tw_channel_end final : thalweg::impl::ChannelUser {
   Status admit_buffers(std::string* why);
   Status offer();
   Status settled() const;
-  Status await_open(const thalweg::impl::Deadline& deadline);
+  Status await_open(const thalweg::impl::Deadline& deadline, Status reachable, const std::string& why);
   Status carry();
   std::string text_of(const thalweg::device::Failure& failure, Status code) const;
   Status end_receives();

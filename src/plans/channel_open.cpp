@@ -47,6 +47,7 @@ unsigned Channel::advance() {
 unsigned Channel::advance_words() {
   if (result_here_) return 0;
   if (of_no_use(reachable_)) {
+    if (theirs_.epoch == paired_there_) return 0;  // who waits there begins the next one, and is to be told
     refuse_end(epoch_, reachable_, unreachable_);
     return 1;
   }
@@ -92,6 +93,7 @@ void Channel::decide() {
   if (state_ != State::opening || !result_here_ || !result_there_) return;
   state_ = both_reach_ ? State::mapped : State::proxied;
   was_mapped_ = both_reach_;
+  paired_there_ = theirs_.epoch;
   if (state_ == State::mapped) {
     if (const Status status = finish_mapped(); is_error(status)) refuse_end(epoch_, status, last_error());
   }

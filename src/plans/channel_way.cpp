@@ -17,13 +17,18 @@ constexpr uint16_t kForGood = 2;  // `again`: nor will another plan come
 /// Joins an open pair. If it has no user here, it may end if it has none at the peer either: then both plans decide its way.
 Status Channel::join_open(Status reachable, const std::string& why_not, bool waits, bool packs) {
   const bool other = executor_ != wanted_, mapped = state_ == State::mapped;
-  const bool needed = other || (mapped && is_error(reachable));
+  const bool useless = of_no_use(reachable);
+  const bool needed = other || useless || (mapped && is_error(reachable));
   const bool packed = why_not_mapped_channel(packs, theirs_.index != 0) != nullptr;
   const bool better = needed || (mapped ? packed : !is_error(reachable) && !packed && !hopeless_);
   if (asked_there_ == Asks::another && relied_on()) {  // another plan comes while the peer waits for those to go
     let_stay();
   }
   const bool may_end = !relied_on() && there_ && !(mapped && bound_);
+  if (useless && !may_end) {
+    refuse_end(epoch_, reachable, why_not);
+    return fail(reachable, "%s", why_not.c_str());
+  }
   const bool owed = asked_there_ == Asks::same;  // the peer's plan waits for what its partner says
   if (owed && (!may_end || !better)) let_stay();
   if (needed && !may_end && mapped) {
@@ -37,7 +42,7 @@ Status Channel::join_open(Status reachable, const std::string& why_not, bool wai
   unreachable_ = why_not;
   packs_ = packs;
   if (better) {
-    ask(Asks::another, waits);
+    ask(Asks::another, waits && !useless);
   } else if (waits && !bound_ && !hopeless_ && !owed) {
     ask(Asks::same, waits);
   }

@@ -149,5 +149,54 @@ TEST_P(ChannelNext, BindingWaitsForThePeer) {
   }
 }
 
+/// Memory that the receiving code does not reach is of no use to it, whichever way the channel had.
+TEST_P(ChannelNext, MemoryThatTheCodeDoesNotReachIsRefusedAtBothEnds) {
+  if (!GetParam().mapped) GTEST_SKIP() << "no end waits there";
+  const bool by_host = std::strcmp(GetParam().place, "host") == 0;
+  Bytes pageable(kLength), from(kLength), to(kLength);
+  unsigned char* const unreached = by_host ? b.memory("emulated:0", kLength) : pageable.data();
+  for (const bool mapped : {true, false}) {
+    if (!mapped && by_host) continue;  // to a host's plans all of the host's memory is mapped
+    SCOPED_TRACE(mapped ? "mapped" : "carried");
+    ++tag;
+    mapped ? use() : use(from.data(), to.data(), GetParam().place);
+    Bound send, recv;
+    both(
+        [&] {
+          EXPECT_EQ(bind_send(tag, &send), TW_ERR_UNSUPPORTED);
+          expect_text({"does not reach it"});
+        },
+        [&] {
+          EXPECT_EQ(bind_recv(tag, {{unreached, kLength, nullptr}}, &recv), TW_ERR_UNSUPPORTED);
+          expect_text({"does not reach it"});
+        });
+    expect_passage(tag);
+    // A kernel has had it: no end waits.
+    ASSERT_EQ(bind_send(tag, &send), TW_OK) << tw_last_error();
+    EXPECT_EQ(bind_recv(tag, {{unreached, kLength, nullptr}}, &recv), TW_ERR_UNSUPPORTED);
+    expect_text({"does not reach it"});
+    EXPECT_EQ(failure_of(send), TW_ERR_UNSUPPORTED);
+    EXPECT_EQ(send.release(), TW_OK) << tw_last_error();
+  }
+}
+
+/// It would wait for a kernel that does not come.
+TEST_P(ChannelNext, MemoryThatTheCodeDoesNotReachEndsThePeersPlan) {
+  if (!GetParam().mapped) GTEST_SKIP() << "as above";
+  Bytes pageable(kLength);
+  const bool by_host = std::strcmp(GetParam().place, "host") == 0;
+  unsigned char* const unreached = by_host ? b.memory("emulated:0", kLength) : pageable.data();
+  tw_plan *const sends = make_plan(a, true, memory(a, kLength)), *const receives = make_plan(b, false, memory(b, kLength));
+  prepare_both(sends, receives);
+  run_both(sends, receives);
+  destroy(receives);
+  Bound recv;
+  EXPECT_EQ(bind_recv(tag, {{unreached, kLength, nullptr}}, &recv), TW_ERR_UNSUPPORTED);
+  expect_text({"does not reach it"});
+  EXPECT_EQ(tw_plan_run(sends, kLong), TW_ERR_UNSUPPORTED);
+  expect_text({"does not reach it"});
+  destroy(sends);
+}
+
 }  // namespace
 }  // namespace thalweg::tests
