@@ -20,6 +20,7 @@ using device::StepKind;
 
 constexpr uint32_t kWarp = 32, kMostThreads = 512;
 constexpr uint32_t kMostPieces = 16384;
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;  // in items that 32 bits count
 constexpr uint32_t kWarps = kMostThreads / kWarp;
 static_assert(kMostBlocks == device::kMostOwners);
 
@@ -111,8 +112,10 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
     if (Status s = check(steps[i], i, after); is_error(s)) return s;
     if (!moves(steps[i])) continue;
     blocks = std::max(blocks, steps[i].blocks);
-    bytes += steps[i].bytes;
-    if (steps[i].kind == StepKind::reduce) bytes += steps[i].bytes * (steps[i].compare - 1) / 2;  // each source is read
+    const uint64_t halves = steps[i].kind == StepKind::reduce ? steps[i].compare + uint64_t{1} : 2;  // each source is read
+    if (steps[i].bytes > (kMostBytes - bytes) / halves)
+      return fail(TW_ERR_INVALID, "the first %u steps have more bytes than any memory: check their lengths", i + 1);
+    bytes += steps[i].bytes * halves / 2;
     out->reduces = out->reduces || steps[i].kind == StepKind::reduce;
     if (steps[i].kind == StepKind::copy)
       steps[i].atomic_bytes = static_cast<uint32_t>(device::common_word(steps[i].to, steps[i].from, steps[i].bytes));
@@ -122,8 +125,8 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
   out->blocks = std::min(most, blocks == 0 ? blocks_for(bytes, small_rows) : std::bit_ceil(std::min(blocks, kMostBlocks)));
   out->threads = threads_for(bytes / out->blocks, small_rows);
   const uint64_t each = bytes / (uint64_t{out->blocks} * kWarps);
-  out->item =
-      static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(each, 256, std::max<uint64_t>(4096, bytes / kMostPieces))));
+  const uint64_t item = std::bit_ceil(std::clamp<uint64_t>(each, 256, std::max<uint64_t>(4096, bytes / kMostPieces)));
+  out->item = static_cast<uint32_t>(std::min<uint64_t>(item, uint64_t{1} << 31));
   uint64_t items = 0;  // so far; an item's number determines which warp copies it
   for (Step& step : steps) {
     if (!moves(step)) continue;

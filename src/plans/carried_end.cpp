@@ -16,6 +16,12 @@ constexpr size_t kTableBytes = Channel::kRecvBuffers * sizeof(device::RecvBuffer
 constexpr uint64_t kRing = uint64_t{4} << 20;  // bytes of the bounce buffers of short messages, together
 constexpr uint64_t kBounceAlign = 64;
 
+/// More than kMostBounced, which open() refuses, where the longest message has more: whatever its length.
+uint64_t stride_of(uint64_t message_bytes) {
+  const uint64_t bytes = std::clamp<uint64_t>(message_bytes, 1, kMostBounced + 1);
+  return (bytes + kBounceAlign - 1) / kBounceAlign * kBounceAlign;
+}
+
 device::u64* words_at(uint64_t address) { return reinterpret_cast<device::u64*>(address); }
 
 }  // namespace
@@ -118,7 +124,7 @@ bool CarriedEnd::await_over(uint64_t ns) const {
 CarriedSend::CarriedSend(Proxy& proxy, Channel& channel, Executor& executor, uint64_t message_bytes)
     : CarriedEnd(proxy, channel, executor),
       message_bytes_(message_bytes),
-      stride_((std::max<uint64_t>(message_bytes, 1) + kBounceAlign - 1) / kBounceAlign * kBounceAlign),
+      stride_(stride_of(message_bytes)),
       depth_(std::clamp<uint64_t>(kRing / stride_, 2, device::kSlots)) {}
 
 CarriedSend::~CarriedSend() {
@@ -131,7 +137,7 @@ Status CarriedSend::open() {
     return fail(TW_ERR_LIMIT,
                 "no room for %llu bounce buffers of %llu bytes: those of one peer have at most %llu; give the longest message "
                 "of this end in tw_channel_options.message_bytes, or bind fewer ends",
-                static_cast<unsigned long long>(depth_), static_cast<unsigned long long>(stride_),
+                static_cast<unsigned long long>(depth_), static_cast<unsigned long long>(message_bytes_),
                 static_cast<unsigned long long>(kMostBounced));
   }
   if (Status s = executor_.admit(bounces_, depth_ * stride_); is_error(s)) return s;

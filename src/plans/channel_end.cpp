@@ -58,6 +58,7 @@ Status tw_channel_end::take_buffers(std::span<const tw_channel_buffer> given) {
   for (const tw_channel_buffer& one : given) {
     Buffer made{reinterpret_cast<uint64_t>(one.address), one.length, one.layout};
     if (Status s = check_layout(made.layout, &made.length); is_error(s)) return s;
+    if (Status s = check_length(made.length); is_error(s)) return s;
     if (Status s = check_receive(made.layout); is_error(s)) return s;
     if (made.address == 0 && made.length != 0) return fail(TW_ERR_INVALID, "buffer %zu is NULL", buffers_.size());
     if (made.layout != nullptr && made.layout->contiguous()) {

@@ -20,6 +20,13 @@ Status check_layout(const Layout* layout, uint64_t* length) {
   return TW_OK;
 }
 
+Status check_length(uint64_t length) {
+  constexpr uint64_t kMost = uint64_t{1} << 60;  // no address space has more
+  if (length <= kMost) return TW_OK;
+  return fail(TW_ERR_INVALID, "%llu bytes are more than an address space has: give the length of the buffer, in bytes",
+              static_cast<unsigned long long>(length));
+}
+
 namespace {
 
 /// May be the last user of a region whose endpoint is still there.
@@ -43,6 +50,7 @@ Status PlanList::add(PlanStep&& step, const tw_op_options& options, uint32_t* nu
   }
   if (Status s = check_layout(options.layout, &step.op.length); is_error(s)) return s;
   if (Status s = check_layout(options.remote_layout, &step.op.length); is_error(s)) return s;
+  if (Status s = check_length(step.op.length); is_error(s)) return s;
   if (Status s = check_receive(step.moves_here() ? options.layout : nullptr); is_error(s)) return s;
   if (Status s = check_receive(options.remote_layout); is_error(s)) return s;
   const bool moves = step.moves_to_peer() || step.moves_here() || step.op.verb == Verb::copy;

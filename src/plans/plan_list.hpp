@@ -18,6 +18,9 @@ namespace thalweg::impl {
 /// Of a local buffer. *length 0 becomes what the layout moves.
 Status check_layout(const Layout* layout, uint64_t* length);
 
+/// Can there be so many bytes?
+Status check_length(uint64_t length);
+
 /// Of a reduction: memory of this process, or a peer's. The region is counted.
 struct ReduceSource {
   uint64_t address = 0;  // region null; else offset in it

@@ -224,6 +224,32 @@ TEST(Arrange, HasNoMoreBlocksThanFindRoom) {
   }
 }
 
+/// A host's plan may name any length, and learns of what is not there when it runs.
+TEST(Arrange, CutsStepsOfAnyLength) {
+  Site site(Trigger::caller, nullptr, MemoryKind::host);
+  const uint64_t word = site.allocate(64);
+  const auto arranged = [&](std::initializer_list<uint64_t> lengths, ProgramShape* shape) {
+    Written program(site);
+    for (const uint64_t bytes : lengths) {
+      device::Step& copy = program.add(StepKind::copy);
+      copy.to = device::contiguous_at(word);
+      copy.from = device::contiguous_at(word);
+      copy.bytes = bytes;
+    }
+    return arrange(program.steps, program.numbers, 0, kMostBlocks, shape);
+  };
+  for (const unsigned bits : {30u, 45u, 46u, 50u, 60u}) {
+    ProgramShape shape;
+    ASSERT_EQ(arranged({uint64_t{1} << bits}, &shape), TW_OK) << bits;
+    EXPECT_GE(shape.item, 256u) << bits;
+  }
+  ProgramShape shape;
+  constexpr uint64_t kMost = uint64_t{1} << 60;
+  EXPECT_EQ(arranged({kMost, kMost}, &shape), TW_OK);
+  EXPECT_EQ(arranged({kMost, kMost, kMost, kMost, kMost}, &shape), TW_ERR_INVALID);  // together
+  EXPECT_EQ(arranged({~uint64_t{0}}, &shape), TW_ERR_INVALID);
+}
+
 TEST(Arrange, RefusesWhatCannotRun) {
   Site site(Trigger::caller, nullptr, MemoryKind::host);
   const uint64_t word = site.allocate(64);

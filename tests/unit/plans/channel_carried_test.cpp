@@ -230,17 +230,21 @@ TEST_P(CarriedEnds, AnExpiredWaitEndsThePeersWait) {
 TEST_P(CarriedEnds, BounceBuffersOfAPeerHaveALimit) {
   const RecvBuffers recv_buffers = make_recv_buffers(1);
   Bound send, recv;
-  both(
-      [&] {
-        EXPECT_EQ(bind_send_of(size_t{65} << 20, 1, &send), TW_ERR_LIMIT);
-        expect_text({"message_bytes", "67108864"});
-      },
-      [&] {
-        const tw_status status = bind_recv(1, recv_buffers.given, &recv);  // the sender may have failed before or after it
-        if (status == TW_OK) EXPECT_EQ(failure_of(recv), TW_ERR_LIMIT);
-        if (status != TW_OK) EXPECT_EQ(status, TW_ERR_LIMIT);
-      });
-  if (recv.handle != nullptr) (void)recv.release();
+  for (const size_t most : {size_t{65} << 20, ~size_t{0} - 63, ~size_t{0} - 62, ~size_t{0}}) {
+    SCOPED_TRACE(most);
+    recv.handle = nullptr;
+    both(
+        [&] {
+          EXPECT_EQ(bind_send_of(most, 1, &send), TW_ERR_LIMIT);
+          expect_text({"message_bytes", "67108864"});
+        },
+        [&] {
+          const tw_status status = bind_recv(1, recv_buffers.given, &recv);  // the sender may have failed before or after it
+          if (status == TW_OK) EXPECT_EQ(failure_of(recv), TW_ERR_LIMIT);
+          if (status != TW_OK) EXPECT_EQ(status, TW_ERR_LIMIT);
+        });
+    if (recv.handle != nullptr) (void)recv.release();
+  }
   expect_passage(1);
   for (int i = 0; i < 40; ++i) {  // they are given back
     SCOPED_TRACE(i);
