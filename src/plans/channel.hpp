@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,9 +53,10 @@ struct LocalRecvBuffer {
   uint64_t capacity = 0;
   Status status = TW_OK;
   std::string text;
-  bool untold = false;     // its layout has no wire form: messages reach it by the host alone
-  bool held = false;       // it was sent to the sender, which has not released it
-  bool abandoned = false;  // no thread waits until it is dropped
+  bool untold = false;              // its layout has no wire form: messages reach it by the host alone
+  bool held = false;                // it was sent to the sender, which has not released it
+  bool abandoned = false;           // no thread waits until it is dropped
+  std::shared_ptr<const int> life;  // for those who ask whether it is still out (Channel::life_of)
 };
 
 /// A number whose buffer the receiver has taken back, at the sender: runs may have read its entry in part, and wait before they read
@@ -106,6 +108,8 @@ class Channel {
   void withdraw(uint16_t index);
   bool withdrawn(uint16_t index);  // and forgotten
   void abandon(uint16_t index);
+  /// Expires when the buffer has been given back, whatever its number is used for then, or when the channel goes. Any thread may ask that.
+  std::weak_ptr<const int> life_of(uint16_t index);
   void take_abandoned();
   /// Is one of them without a wire form, so that no sender can store to it?
   bool has_untold() const;

@@ -122,6 +122,12 @@ void Channel::abandon(uint16_t index) {
   if (recv_buffers_[index].state == LocalRecvBuffer::State::dropped) withdrawn(index);
 }
 
+std::weak_ptr<const int> Channel::life_of(uint16_t index) {
+  std::shared_ptr<const int>& life = recv_buffers_[index].life;
+  if (life == nullptr) life = std::make_shared<const int>(0);
+  return life;
+}
+
 unsigned Channel::tell_recv_buffers() {
   unsigned events = 0;
   for (size_t i = 0; i < recv_buffers_.size(); ++i) {

@@ -423,6 +423,13 @@ void Proxy::abandon(const Offered& offered) {
   for (const auto& [channel, index] : offered) channel->abandon(index);
 }
 
+std::vector<std::weak_ptr<const int>> Proxy::lives_of(const Offered& offered) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::weak_ptr<const int>> lives;
+  for (const auto& [channel, index] : offered) lives.push_back(channel->life_of(index));
+  return lives;
+}
+
 // ------------------------------------------------------------------------------------------------ the thread
 
 bool Proxy::take_bounces(ProxyPeer& peer, uint64_t length, uint64_t* address) {

@@ -96,6 +96,8 @@ class Proxy final : public Extension {
   void take_back(Offered& offered);
   /// The remaining ones: they stay registered until their senders release them, without a wait.
   void abandon(const Offered& offered);
+  /// For who abandons them, and asks later which of them are still out: Channel::life_of. Not under mutex().
+  std::vector<std::weak_ptr<const int>> lives_of(const Offered& offered);
   ControlInbox& inbox() { return inbox_; }
   /// Channels, lost peers, and users' endpoints that lead to any.
   size_t kept();

@@ -345,10 +345,20 @@ bool tw_queue::uses(const void* address, size_t length) {
     const auto at = reinterpret_cast<uintptr_t>(one.address);
     return one.address != nullptr && at >= first && at - first < std::max<size_t>(length, 1);
   };
-  return std::any_of(owed_.begin(), owed_.end(), lies_there) || std::any_of(kept_.begin(), kept_.end(), [&](const auto& one) {
-           const Kept& kept = one.second;
-           return std::any_of(kept.buffers.begin(), kept.buffers.end(), lies_there) && may_use_buffers(*kept.plan);
-         });
+  const auto any_lies_there = [&](const std::vector<Buffer>& all) { return std::any_of(all.begin(), all.end(), lies_there); };
+  drop_returned();
+  if (std::any_of(owed_.begin(), owed_.end(), [&](const Owed& one) { return any_lies_there(one.buffers); })) return true;
+  return std::any_of(kept_.begin(), kept_.end(), [&](const auto& one) {
+    const Kept& kept = one.second;
+    return any_lies_there(kept.buffers) && may_use_buffers(*kept.plan);
+  });
+}
+
+/// What peers have given back since then.
+void tw_queue::drop_returned() {
+  std::erase_if(owed_, [](const Owed& one) {
+    return std::all_of(one.lives.begin(), one.lives.end(), [](const auto& life) { return life.expired(); });
+  });
 }
 
 /// Behind a failure what peers had under way may still come, until both sides have prepared again.
@@ -362,13 +372,14 @@ bool tw_queue::drop(const Kept& one) {
   if (plan.prepared() && is_error(plan.at_rest())) return false;
   forget(plan);  // first: other threads may ask queues how their plans are
   if (is_error(plan.release())) return false;
-  if (!plan.owed().empty()) owed_.insert(owed_.end(), one.buffers.begin(), one.buffers.end());
+  if (!plan.owed().empty()) owed_.push_back({one.buffers, proxy.lives_of(plan.owed())});
   delete &plan;
   return true;
 }
 
 /// Plans that can run no more, because their group or a window has gone, and those whose memory has.
 void tw_queue::drop_ended() {
+  drop_returned();
   std::erase_if(kept_, [this](const auto& one) {
     const Kept& kept = one.second;
     return (kept.plan->has_ended() || (!kept.plan->captured() && has_moved(kept))) && drop(kept);

@@ -83,6 +83,7 @@ struct tw_queue {
   bool has_moved(const Kept& one) const;
   static bool may_use_buffers(tw_plan& plan);
   bool drop(const Kept& one);
+  void drop_returned();
   void drop_ended();
   bool drop_oldest(std::vector<AllKept::iterator> of);
   void leave_room(const Key& key, uint32_t receives);
@@ -106,7 +107,12 @@ struct tw_queue {
   std::mutex keeping_;
   std::atomic<std::thread::id> keeper_{};  // who holds it
   AllKept kept_;
-  std::vector<Buffer> owed_;  // of plans that were dropped: a peer had not given them back
+  /// Of a plan that was dropped: a peer had not given them back.
+  struct Owed {
+    std::vector<Buffer> buffers;
+    std::vector<std::weak_ptr<const int>> lives;
+  };
+  std::vector<Owed> owed_;
   uint64_t calls_ = 0;
   std::mutex mutex_;
   std::set<tw_plan*> noted_;

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "channel_ends.hpp"
+#include "copying_peer.hpp"
 #include "core/context.hpp"
 #include "plans/channel.hpp"
 #include "plans/proxy.hpp"
@@ -339,20 +340,7 @@ TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileThePeerHasItsBuffer) {
   EXPECT_EQ(tw_plan_destroy(receives), TW_OK) << tw_last_error();
 }
 
-/// A peer in the middle of a copy, as the registry learns of it.
-struct CopyingPeer final : impl::SegmentListener {
-  explicit CopyingPeer(impl::Registry& of) : registry(of) { registry.add_listener(this); }
-  ~CopyingPeer() override { registry.remove_listener(this); }
-  void on_segment_released(uint64_t) override {}
-  bool on_keys_revoked(bool waits) override {
-    asked = true;
-    if (waits) waited = true;
-    return !stopped;
-  }
-  bool await_dropped(uint64_t, bool) override { return true; }
-  impl::Registry& registry;
-  std::atomic<bool> stopped{true}, asked{false}, waited{false};
-};
+;
 
 TEST_P(ChannelEndFailures, APlanIsNotDestroyedWhileAStoppedPeerMayStoreToItsBuffer) {
   unsigned char* const to = memory(b, 8);

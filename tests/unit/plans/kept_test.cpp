@@ -6,6 +6,7 @@
 #include <future>
 #include <mutex>
 
+#include "copying_peer.hpp"
 #include "core/context.hpp"
 #include "devices/registry.hpp"
 #include "pair.hpp"
@@ -202,6 +203,48 @@ TEST_P(Kept, BuffersAreInUseWhileARunOrAGraphHasThem) {
   int unused = 0;
   EXPECT_EQ(tw_queue_uses(qb, x, kSize, nullptr), TW_ERR_INVALID);
   EXPECT_EQ(tw_queue_uses(nullptr, x, kSize, &unused), TW_ERR_INVALID);
+}
+
+class KeptMapped : public Pair {};
+INSTANTIATE_TEST_SUITE_P(Ways, KeptMapped, testing::Values(kWays[0], kWays[1]),
+                         [](const auto& info) { return info.param.name; });
+
+/// Of more receives than a queue keeps, the oldest one's buffer is taken back, and in use until the peer has given it back.
+TEST_P(KeptMapped, ABufferThatThePeerGivesBackLaterIsInUseUntilThen) {
+  constexpr size_t kSize = 40, kReceives = 193;
+  impl::Proxy* proxy = nullptr;
+  ASSERT_EQ(impl::Proxy::of(*b.context, &proxy), TW_OK);
+  unsigned char *const from = memory(a, kSize), *const to = memory(b, kSize * kReceives);
+  tw_queue *const qa = queue(a), *const qb = queue(b);
+  const Bytes data = random_bytes(kSize);
+  a.store(from, data);
+  CopyingPeer peer(*b.context->registry);
+  proxy->patience = std::chrono::milliseconds(20);
+  both(
+      [&] {
+        for (size_t i = 0; i < kReceives; ++i) {
+          ASSERT_EQ(tw_send_on(qa, a.endpoint, from, kSize, 1, nullptr), TW_OK) << tw_last_error();
+          ASSERT_EQ(tw_queue_synchronize(qa), TW_OK) << tw_last_error();
+        }
+      },
+      [&] {
+        for (size_t i = 0; i < kReceives; ++i) {
+          ASSERT_EQ(tw_recv_on(qb, b.endpoint, to + i * kSize, kSize, 1, nullptr), TW_OK) << tw_last_error();
+          ASSERT_EQ(tw_queue_synchronize(qb), TW_OK) << tw_last_error();
+        }
+      });
+  const auto uses = [&](size_t i) {
+    int in_use = -1;
+    EXPECT_EQ(tw_queue_uses(qb, to + i * kSize, kSize, &in_use), TW_OK) << tw_last_error();
+    return in_use;
+  };
+  EXPECT_EQ(uses(0), 1);
+  EXPECT_EQ(uses(1), 0);
+  peer.stopped = false;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (uses(0) != 0 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_EQ(uses(0), 0);
+  proxy->patience = std::chrono::seconds(5);
 }
 
 class KeptByTheHost : public Pair {};
