@@ -143,22 +143,27 @@ Status arrange(std::span<Step> steps, std::span<const uint32_t> after, uint32_t 
     const uint64_t pollers = std::min<uint64_t>(std::bit_ceil(steps.size()), kMostThreads);
     out->threads = std::max(out->threads, static_cast<uint32_t>(pollers));
   }
-  if (out->specialised.move == device::Move::list) {  // a warp for each piece
+  if (out->specialised.move == device::Move::list ||
+      out->specialised.move == device::Move::independent) {  // a warp for each piece
     out->threads = static_cast<uint32_t>(std::bit_ceil(std::clamp<uint64_t>(items * kWarp / out->blocks, kWarp, kMostThreads)));
   }
   return TW_OK;
 }
 
 size_t placed_bytes(std::span<const Step> steps, std::span<const uint32_t> after, const ProgramShape& shape) {
-  const size_t pieces = shape.specialised.move == device::Move::list ? shape.specialised.items : 0;
-  return steps.size_bytes() + after.size_bytes() + pieces * sizeof(uint32_t);
+  const device::Move move = shape.specialised.move;
+  const size_t numbers = move == device::Move::list          ? shape.specialised.items
+                         : move == device::Move::independent ? steps.size()
+                                                             : 0;
+  return steps.size_bytes() + after.size_bytes() + numbers * sizeof(uint32_t);
 }
 
 void place(std::span<const Step> steps, std::span<const uint32_t> after, const ProgramShape& shape, std::byte* out) {
   if (!steps.empty()) std::memcpy(out, steps.data(), steps.size_bytes());
   if (!after.empty()) std::memcpy(out + steps.size_bytes(), after.data(), after.size_bytes());
-  if (shape.specialised.move != device::Move::list) return;
   auto* const pieces = reinterpret_cast<uint32_t*>(out + steps.size_bytes() + after.size_bytes());
+  if (shape.specialised.move == device::Move::independent) std::ranges::copy(independent_order(steps), pieces);
+  if (shape.specialised.move != device::Move::list) return;
   for (uint32_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != StepKind::copy) continue;
     std::fill_n(pieces + steps[i].recv_buffer, (steps[i].bytes + shape.item - 1) / shape.item, i);

@@ -88,7 +88,8 @@ constexpr bool fits_inline(size_t steps, size_t after) { return steps <= kInline
 constexpr size_t state_bytes(size_t steps) {
   return sizeof(device::ProgramState) + (steps + kMostBlocks + 1) * sizeof(uint64_t);  // ownership.hpp
 }
-/// What ProgramRun::placed must hold: the steps, `after`, and of a list which step each of its pieces is of.
+/// What ProgramRun::placed must hold: the steps, `after`, of a list which step each of its pieces is of, and of independent steps their
+/// order (independent_order).
 size_t placed_bytes(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape);
 /// Written to host memory, for the caller to bring there.
 void place(std::span<const device::Step> steps, std::span<const uint32_t> after, const ProgramShape& shape, std::byte* out);

@@ -151,12 +151,18 @@ TEST_P(ProgramFaults, RunsThatMeetAnywhereStayWhole) {
   constexpr size_t kLength = 40000;
   const uint64_t from = site.allocate(kLength), to = site.allocate(kLength), counts = site.allocate(16);
   const auto second = site.new_queue();
-  for (const uint32_t blocks : {1u, 8u}) {
+  for (const auto& [blocks, independent] : {std::pair{1u, false}, {8u, false}, {1u, true}, {8u, true}}) {
     site.write(counts, Bytes(16));
     Written program(site, blocks);
-    program.copy(at(to), at(from), kLength, {pointer<device::u64>(counts), 1, 0, 1});
-    program.signal({pointer<device::u64>(counts + 8), 1, 1, 0}, {0});
+    program.copy(at(to), at(from), independent ? kLength / 2 : kLength, {pointer<device::u64>(counts), 1, 0, 1});
+    if (independent) {
+      program.copy(at(to + kLength / 2), at(from + kLength / 2), kLength / 2, {pointer<device::u64>(counts + 8), 1, 1, 0});
+      for (int i = 0; i < 2; ++i) program.wait(counts, 0, 0);
+    } else {
+      program.signal({pointer<device::u64>(counts + 8), 1, 1, 0}, {0});
+    }
     program.prepare();
+    EXPECT_EQ(program.run.shape.specialised.move == device::Move::independent, independent);
     const Bytes payload = site.fill(from, kLength);
     site.fill(to, kLength);
     for (int turn = 0; turn < 300; ++turn) {

@@ -292,4 +292,69 @@ struct Channel {
   uint64_t send, recv;
 };
 
+constexpr size_t kArea = 70000;
+
+/// Random sides of `bytes` bytes within an area of kArea bytes, no byte twice.
+inline Side random_side(Site& site, uint64_t area, uint64_t bytes) {
+  const uint64_t shift = 64 + rng()() % 3 * 4 + rng()() % 2;
+  switch (rng()() % 5) {
+    case 0:
+      return at(area + shift);
+    case 1: {  // rows
+      const uint64_t block = 1 + rng()() % 200;
+      const auto pitch = static_cast<long long>(std::min<uint64_t>(block + rng()() % 9, (kArea - 200) / (bytes / block + 1)));
+      if (pitch < static_cast<long long>(block)) return at(area + shift);
+      return {area + shift, block, {0, 0}, {pitch, 0, 0}, nullptr, 0};
+    }
+    case 2: {  // words in three dimensions
+      const long long pitch = 8 + 8 * static_cast<long long>(rng()() % 2);
+      return {area + 64, 8, {5, 3}, {pitch, 5 * pitch + 8, 3 * (5 * pitch + 8) + 16}, nullptr, 0};
+    }
+    case 3: {  // downwards
+      const uint64_t block = 96, rows = bytes / block + 1;
+      return {area + 64 + rows * 100, block, {0, 0}, {-100, 0, 0}, nullptr, 0};
+    }
+    default: {  // a list, last pieces first
+      std::vector<device::Piece> pieces;
+      uint64_t offset = 0, end = area + kArea - 64;
+      while (offset < bytes) {
+        const uint64_t length = std::min<uint64_t>(bytes - offset, 1 + rng()() % 999);
+        end -= length + rng()() % 3;
+        pieces.push_back({offset, end});
+        offset += length;
+      }
+      const uint64_t list = site.allocate(pieces.size() * sizeof(device::Piece));
+      for (size_t i = 0; i < pieces.size(); ++i) site.put(list + i * sizeof(device::Piece), pieces[i]);
+      return {0, 0, {0, 0}, {0, 0, 0}, pointer<device::Piece>(list), pieces.size()};
+    }
+  }
+}
+
+/// Where each packed byte is.
+inline std::vector<uint64_t> addresses(Site& site, const Side& side, uint64_t bytes) {
+  std::vector<uint64_t> all(bytes);
+  if (side.pieces != nullptr) {
+    const Bytes list = site.read(reinterpret_cast<uintptr_t>(side.pieces), side.piece_count * sizeof(device::Piece));
+    std::vector<device::Piece> pieces(side.piece_count);
+    std::memcpy(pieces.data(), list.data(), list.size());
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      const uint64_t end = p + 1 < pieces.size() ? pieces[p + 1].offset : bytes;
+      for (uint64_t i = pieces[p].offset; i < end; ++i) all[i] = pieces[p].address + i - pieces[p].offset;
+    }
+    return all;
+  }
+  for (uint64_t i = 0; i < bytes; ++i) {
+    all[i] = side.base + i;
+    if (side.block == ~0ull) continue;
+    uint64_t index = i / side.block;
+    all[i] = side.base + i % side.block;
+    for (int d = 0; d < 3; ++d) {
+      const uint64_t count = d < 2 ? side.count[d] : 0;
+      all[i] += (count == 0 ? index : index % count) * static_cast<uint64_t>(side.stride[d]);
+      index = count == 0 ? 0 : index / count;
+    }
+  }
+  return all;
+}
+
 }  // namespace thalweg::impl::programs

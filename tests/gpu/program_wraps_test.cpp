@@ -12,7 +12,7 @@ class ProgramWraps : public Programs {};
 constexpr unsigned kRuns = 7;
 constexpr uint64_t kBefore = 3;  // runs, messages: from the wrap
 
-/// What the state holds after so many runs.
+/// What the state holds after so many runs; one is over.
 void preset(Site& site, const Written& program, uint64_t runs) {
   const uint32_t blocks = program.run.shape.blocks;
   const auto steps = static_cast<uint32_t>(program.steps.size());
@@ -20,30 +20,43 @@ void preset(Site& site, const Written& program, uint64_t runs) {
   state.runs = runs;
   if (program.run.shape.specialised.known() && blocks > 1) state.arrived = runs * blocks * device::kOneArrived;
   site.put(program.state, state);
-  if (!program.run.shape.specialised.known()) {
-    for (uint32_t i = 0; i < steps; ++i) site.put_word(program.state + sizeof state + 8 * i, uint32_t(runs * blocks));
+  for (uint32_t i = 0; i < steps; ++i) {  // by what shares the step
+    const uint64_t word = program.state + sizeof state + 8 * i;
+    site.put_word(word, uint32_t(runs * site.word(word)));
   }
   auto* const owners = device::owner_words(pointer<device::ProgramState>(program.state), steps);
   for (uint32_t i = 0; i < blocks; ++i) site.put_word(reinterpret_cast<uint64_t>(owners + i), 2 * runs);
 }
 
-/// Copies, in one step or in a chain; with each run the value of the signal behind them grows.
-void run_copies(Site& site, uint32_t blocks, bool chain, uint64_t wrap) {
+enum class Copies : uint8_t { one, chain, independent };
+constexpr const char* kCopies[] = {"a copy", "a chain of copies", "copies beside two waits"};
+
+/// With each run the value of the signal behind them grows.
+void run_copies(Site& site, uint32_t blocks, Copies form, uint64_t wrap) {
   constexpr size_t kLength = 16 * 1024;
   const uint64_t from = site.allocate(kLength), middle = site.allocate(kLength), to = site.allocate(kLength);
   const uint64_t word = site.pinned(8), first = wrap / blocks - kBefore;
   Written program(site, blocks);
   const Signal signal{pointer<device::u64>(word), 1, 1, 0};
-  if (chain) {
+  if (form == Copies::chain) {
     program.copy(at(middle), at(from), kLength);
     program.copy(at(to), at(middle), kLength, signal, {0});
   } else {
     program.copy(at(to), at(from), kLength, signal);
   }
+  if (form == Copies::independent) {
+    program.copy(at(middle), at(from), kLength / 2);
+    program.wait(word, 0, 0);
+    program.wait(word, 1, 1);
+  }
   program.prepare();
   ASSERT_EQ(program.run.shape.blocks, blocks);
-  EXPECT_EQ(program.run.shape.specialised.known(), !chain);
+  EXPECT_EQ(program.run.shape.specialised.known(), form != Copies::chain);
+  EXPECT_EQ(program.run.shape.specialised.move == device::Move::independent, form == Copies::independent);
+  program.trigger();
+  program.finish();
   preset(site, program, first);
+  site.put_word(word, first);
   for (uint64_t run = first; run < first + kRuns; ++run) {
     const Bytes payload = site.fill(from, kLength);
     program.trigger();
@@ -56,10 +69,10 @@ void run_copies(Site& site, uint32_t blocks, bool chain, uint64_t wrap) {
 
 TEST_P(ProgramWraps, BlocksThatAreDoneAreCountedBeyond32Bits) {
   Site site(GetParam(), device, ordinary);
-  for (const bool chain : {false, true}) {
+  for (const Copies form : {Copies::one, Copies::chain, Copies::independent}) {
     for (const uint32_t blocks : {2u, 8u, 64u}) {
-      SCOPED_TRACE((chain ? "a chain of copies, blocks: " : "a copy, blocks: ") + std::to_string(blocks));
-      run_copies(site, blocks, chain, uint64_t{1} << 32);
+      SCOPED_TRACE(std::string(kCopies[static_cast<size_t>(form)]) + ", blocks: " + std::to_string(blocks));
+      run_copies(site, blocks, form, uint64_t{1} << 32);
       if (HasFatalFailure()) return;
     }
   }

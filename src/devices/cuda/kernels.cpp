@@ -45,6 +45,8 @@ constexpr std::array<const char*, static_cast<size_t>(KernelName::count_)> kName
                                                                                      "thalweg_specialised_take_list_small",
                                                                                      "thalweg_specialised_take_list_large",
                                                                                      "thalweg_specialised_take_list_placed",
+                                                                                     "thalweg_specialised_independent_large",
+                                                                                     "thalweg_specialised_independent_placed",
                                                                                      "thalweg_reduce_large",
                                                                                      "thalweg_reduce_placed",
                                                                                      "thalweg_exchange_words_2",

@@ -54,6 +54,8 @@ enum class KernelName : uint8_t {
   specialised_take_list_small,
   specialised_take_list_large,
   specialised_take_list_placed,
+  specialised_independent_large,
+  specialised_independent_placed,
   reduce_large,  // programs that reduce
   reduce_placed,
   exchange_words_2,  // programs that are an exchange; of so many ranks at most

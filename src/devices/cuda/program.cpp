@@ -92,6 +92,8 @@ KernelName kernel_for(const ProgramShape& shape, unsigned size) {
       return after(KernelName::specialised_sides, poll);
     case device::Move::send:
       return after(KernelName::specialised_send, poll);
+    case device::Move::independent:
+      return size == 2 ? KernelName::specialised_independent_placed : KernelName::specialised_independent_large;
     default:
       return after(KernelName::specialised_list_small, 3 * poll + size);
   }
@@ -109,9 +111,10 @@ Status CudaQueue::run(const ProgramRun& program) {
   ProgramArguments common{program_of(program), shape.blocks, shape.item, shape.specialised, nullptr};
   common.program.steps = placed;
   common.program.after = reinterpret_cast<const unsigned*>(placed + program.steps.size());
-  common.pieces = common.program.after + program.after.size();
+  common.numbers = common.program.after + program.after.size();
   const bool small = shape.specialised.known() && shape.blocks == 1 && shape.threads <= kEarlyThreads;
-  if (!shape.reduces && fits(static_cast<SmallProgram*>(nullptr), program))
+  const bool may_be_small = !shape.reduces && shape.specialised.move != device::Move::independent;
+  if (may_be_small && fits(static_cast<SmallProgram*>(nullptr), program))
     return launch_program(kernel_for(shape, 0), shape, small, inlined<kSmallSteps, kSmallAfter>(common, program));
   if (fits(static_cast<LargeProgram*>(nullptr), program))
     return launch_program(kernel_for(shape, 1), shape, small, inlined<kInlineSteps, kInlineAfter>(common, program));

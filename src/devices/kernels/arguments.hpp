@@ -50,7 +50,7 @@ struct ProgramArguments {
   device::Program program;  // where its steps and numbers are; unless they come along
   unsigned blocks, item;    // as ProgramShape
   device::Specialised specialised;
-  const unsigned* pieces;  // of a placed list: which step each is of
+  const unsigned* numbers;  // placed; of a list: which step each piece is of; of independent steps: their order
 };
 
 struct ExchangeArguments {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "devices/kernels/arguments.hpp"
+#include "devices/kernels/items.hpp"
 #include "devices/program/program_executor.hpp"
 #include "thalweg/device/reduce.hpp"
 
@@ -27,28 +28,6 @@ struct ProgramShared {
   u64 value[2];
   machine::LaneMask done[kStepWords];
 };
-
-/// A warp's items of a step, as packed offsets. Item k goes to warp (k + the items of earlier steps) of all blocks' warps, so that
-/// many small steps are under way at once, and every block takes the same items whenever it comes to the step.
-struct Items {
-  u64 first, stride, length, bytes;
-};
-
-THALWEG_DEVICE void copy_runs(Items items, u64 to, u64 from) {
-  for (u64 at = items.first; at < items.bytes; at += items.stride) {
-    const u64 left = items.bytes - at;
-    device::copy_run(device::DirectMachine(), machine::thread_x() % machine::kLanes, machine::kLanes, to + at, from + at,
-                     left < items.length ? left : items.length);
-  }
-}
-/// `to` by value: the peer chooses when a receive buffer's entry changes, and all of a copy goes where it was when it began.
-THALWEG_DEVICE void copy_items(Items items, device::Side to, const device::Side& from) {
-  for (u64 at = items.first; at < items.bytes; at += items.stride) {
-    const u64 end = items.bytes - at < items.length ? items.bytes : at + items.length;
-    device::copy_sides(device::DirectMachine(), machine::thread_x() % machine::kLanes, machine::kLanes, to, from, items.bytes,
-                       {at, end});
-  }
-}
 
 /// Where a kernel's parameter, ProgramArguments or an InlineProgram, has its steps. few: a warp polls all of them at once.
 template <class Arguments>
@@ -167,19 +146,7 @@ class BlockGroup {
     if (step.word != nullptr) {
       if (const u64 there = m.load(step.word); there < items.bytes) items.bytes = there;
     }
-    if (!device::contiguous(to) || !device::contiguous(step.from)) return copy_items(items, to, step.from);
-    const u64 target = to.base, source = step.from.base, common = target | source | items.bytes;
-    if (common % 16 == 0) {
-      for (u64 at = items.first; at < items.bytes; at += items.stride) {
-        const u64 left = items.bytes - at;
-        device::copy_words<device::Word16>(m, machine::thread_x() % machine::kLanes, machine::kLanes, target + at, source + at,
-                                           (left < items.length ? left : items.length) / 16);
-      }
-    } else if (common % 8 == 0 && items.bytes == 8) {  // the payload of what waits for every nanosecond
-      if (machine::thread_x() % machine::kLanes == 0) *reinterpret_cast<u64*>(target) = *reinterpret_cast<const u64*>(source);
-    } else {
-      copy_runs(items, target, source);
-    }
+    move_items(items, to, step.from);
   }
 
  private:
@@ -196,9 +163,7 @@ class BlockGroup {
     return warps < wanted ? warps : wanted;
   }
   static THALWEG_DEVICE Items items_of(const device::Step& step, u32 block, u32 blocks, u32 item) {
-    const u32 warps = machine::threads_x() / machine::kLanes, all = warps * blocks;  // powers of two
-    return {u64{(block * warps + machine::thread_x() / machine::kLanes - step.recv_buffer) & (all - 1)} * item, u64{all} * item,
-            item, step.bytes};
+    return items_of_step(step, warp_share(block, blocks, item));
   }
   Shared& shared_;
   const Arguments& arguments_;

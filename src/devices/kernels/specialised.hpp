@@ -33,7 +33,7 @@ THALWEG_DEVICE_COLD void copy_apart(u32 rank, u32 size, const Side* to, const Si
   device::copy_part(device::DirectMachine(), rank, size, *to, *from, bytes, part);
 }
 
-/// Where the steps are; of a list, which one a piece is of.
+/// Where the steps are; of a list, which one a piece is of; of independent steps, their order (independent_order).
 template <class Arguments>
 struct SpecialisedSteps {
   const Arguments& arguments;
@@ -45,12 +45,26 @@ struct SpecialisedSteps {
     }
     return which;
   }
+  THALWEG_DEVICE u32 order(u32 k) const {
+    const device::Specialised& all = arguments.common.specialised;
+    const u32 kind = k < all.moves ? 0 : k < all.moves + all.polls ? 1 : 2;
+    u32 left = k - (kind == 0 ? 0 : kind == 1 ? all.moves : all.moves + all.polls), i = 0;
+    for (;; ++i) {
+      if (kind_of(arguments.steps[i].kind) == kind && left-- == 0) return i;
+    }
+  }
+
+ private:
+  static THALWEG_DEVICE u32 kind_of(device::StepKind kind) {
+    return kind == device::StepKind::post ? 2 : kind == device::StepKind::take || kind == device::StepKind::wait ? 1 : 0;
+  }
 };
 template <>
 struct SpecialisedSteps<ProgramArguments> {
   const ProgramArguments& arguments;
   THALWEG_DEVICE const Step& step(u32 i) const { return arguments.program.steps[i]; }
-  THALWEG_DEVICE u32 step_of(u32 piece) const { return machine::constant(arguments.pieces + piece); }
+  THALWEG_DEVICE u32 step_of(u32 piece) const { return machine::constant(arguments.numbers + piece); }
+  THALWEG_DEVICE u32 order(u32 k) const { return machine::constant(arguments.numbers + k); }
 };
 
 THALWEG_DEVICE u32 first_piece() { return (machine::block_x() * machine::threads_x() + machine::thread_x()) / machine::kLanes; }
@@ -180,6 +194,21 @@ THALWEG_DEVICE u32 start_block(Run& run, SpecialisedShared& shared) {
   return await<Wait::before>(run) ? started : kBegun;
 }
 
+/// By a block's first warp, behind what the block does. announce(): what the last block's announces; by all lanes, where kLanesAnnounce.
+template <bool kLanesAnnounce, class Run, class Announce>
+THALWEG_DEVICE void end_block(Run& run, const ProgramArguments& common, bool failed, Announce announce) {
+  if (common.blocks != 1 && machine::from_lane<u32>(machine::thread_x() == 0 && run.arrive(failed), 0) == 0) return;
+  if (kLanesAnnounce || common.blocks != 1)
+    failed = run.join(machine::from_lane(run.run(), 0), machine::from_lane(run.outcome(), 0)) || failed;
+  if (!failed) failed = !announce();
+  if (machine::thread_x() == 0) {
+    if (!failed) failed = !await<Wait::after>(run);
+    run.count(failed);
+  }
+  failed = machine::any_lane(failed);
+  run.end(failed, machine::thread_x(), machine::kLanes);
+}
+
 template <Poll kPoll, Move kMove, class Arguments>
 THALWEG_DEVICE void run_specialised(const Arguments& arguments, const ProgramArguments& common, SpecialisedShared& shared) {
   machine::start_early();
@@ -211,17 +240,8 @@ THALWEG_DEVICE void run_specialised(const Arguments& arguments, const ProgramArg
   const u32 started = shared.started;
   if constexpr (kMove != Move::none) machine::sync_block();
   if (machine::thread_x() >= machine::kLanes) return;
-  bool failed = started == kBegun;
-  if (common.blocks != 1 && machine::from_lane<u32>(machine::thread_x() == 0 && run.arrive(failed), 0) == 0) return;
-  if (kMove == Move::list || common.blocks != 1)
-    failed = run.join(machine::from_lane(run.run(), 0), machine::from_lane(run.outcome(), 0)) || failed;
-  if (!failed) failed = !run.announce(machine::thread_x(), machine::kLanes);
-  if (machine::thread_x() == 0) {
-    if (!failed) failed = !await<Wait::after>(run);
-    run.count(failed);
-  }
-  failed = machine::any_lane(failed);
-  run.end(failed, machine::thread_x(), machine::kLanes);
+  end_block<kMove == Move::list>(run, common, started == kBegun,
+                                 [&] { return run.announce(machine::thread_x(), machine::kLanes); });
 }
 
 }  // namespace thalweg::impl::kernels

@@ -6,12 +6,14 @@
 
 #include "devices/program.hpp"
 #include "devices/program/exchange_kernel.hpp"
+#include "devices/program/independent_run.hpp"
 #include "devices/program/one_thread.hpp"
 #include "devices/program/one_thread_counted.hpp"
 #include "devices/program/one_thread_exchange.hpp"
 #include "devices/program/one_thread_lines.hpp"
 #include "devices/program/one_thread_symmetric.hpp"
 #include "devices/program/one_thread_words.hpp"
+#include "devices/program/specialised_of.hpp"
 #include "devices/program/specialised_run.hpp"
 
 namespace thalweg::impl {
@@ -156,6 +158,74 @@ class OneThreadCollective {
   std::unique_ptr<Run> run_;
 };
 
+/// A run of independent steps: the block is one warp.
+template <class M>
+class OneThreadIndependent {
+ public:
+  OneThreadIndependent(M m, const device::Program& program, const ProgramShape& shape, uint32_t block)
+      : m_(m),
+        program_(program),
+        shape_(shape),
+        block_(block),
+        steps_{program.steps, independent_order({program.steps, program.step_count})},
+        run_(m, {device::Poll::none, device::Move::independent}, steps_, program_, shape_.specialised, shape.blocks, block),
+        warp_(m, steps_, mover_, program_, shape_.specialised, {block, shape.blocks, shape.item, 1}, block == 0) {}
+  OneThreadIndependent(const OneThreadIndependent&) = delete;
+  OneThreadIndependent& operator=(const OneThreadIndependent&) = delete;
+
+  /// Does what can be done and waits for nothing. True: the run is over for this block.
+  bool over() {
+    if (part_ == Part::begin) {
+      if (!run_.begin()) {
+        count_in_vain(m_, program_.state, program_.step_count, 1);
+        return true;
+      }
+      warp_.prepare();
+      warp_.begin(run_.run());
+      part_ = Part::moves;
+    }
+    if (part_ == Part::moves && !warp_.move_pass()) return false;
+    if (part_ == Part::moves && block_ == 0 && !warp_.failed()) {
+      warp_.begin_ends();
+      part_ = Part::ends;
+    }
+    if (part_ == Part::ends && !warp_.end_pass()) return false;
+    if (warp_.failed()) warp_.fail();
+    if (!run_.arrive(warp_.failed())) return true;
+    const bool failed = run_.join(run_.run(), run_.outcome());
+    if (!failed) warp_.advance_channels();
+    run_.count(failed);
+    run_.end(failed, 0, 1);
+    return true;
+  }
+
+ private:
+  enum class Part : uint8_t { begin, moves, ends };
+  struct Steps {
+    const device::Step* steps;
+    std::vector<uint32_t> numbers;
+    const device::Step& step(uint32_t i) const { return steps[i]; }
+    uint32_t order(uint32_t k) const { return numbers[k]; }
+  };
+  struct Mover {
+    uint32_t arrive(uint32_t) const { return 0; }
+    void move(M m, const device::Step& step, const device::Side& to, device::ItemShare share) const {
+      each_item(step, step.bytes, share.rank, share.all, share.item,
+                [&](device::Part part) { device::copy_part(m, 0, 1, to, step.from, step.bytes, part); });
+    }
+  };
+
+  const M m_;
+  const device::Program program_;
+  const ProgramShape shape_;
+  const uint32_t block_;
+  const Steps steps_;
+  const Mover mover_{};
+  device::SpecialisedRun<device::AnySpecialised, M, Steps> run_;
+  device::IndependentRun<M, Steps, Mover> warp_;
+  Part part_ = Part::begin;
+};
+
 /// The steps are the caller's, and live as long.
 template <class M>
 class OneThreadBlock {
@@ -165,6 +235,8 @@ class OneThreadBlock {
     const device::Program program = program_of(run);
     if (run.exchange != nullptr) {
       exchange_.emplace(m, run, block);
+    } else if (run.shape.specialised.move == device::Move::independent) {
+      independent_.emplace(m, program, run.shape, block);
     } else if (run.shape.specialised.known()) {
       specialised_.emplace(m, program, run.shape, block);
     } else {
@@ -176,6 +248,7 @@ class OneThreadBlock {
 
   bool over() {
     if (exchange_.has_value()) return exchange_->over();
+    if (independent_.has_value()) return independent_->over();
     if (specialised_.has_value()) return specialised_->over();
     if (begun_) return executor_->pass();
     begun_ = true;
@@ -186,6 +259,7 @@ class OneThreadBlock {
   OneThreadSteps steps_;
   std::optional<OneThreadCollective<M>> exchange_;
   std::optional<OneThreadSpecialised<M>> specialised_;
+  std::optional<OneThreadIndependent<M>> independent_;
   std::optional<device::ProgramExecutor<M, OneThread>> executor_;
   bool begun_ = false;
 };

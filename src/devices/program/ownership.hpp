@@ -89,6 +89,20 @@ THALWEG_DEVICE void give(M m, const Signal& signal, u64 run) {
   }
 }
 
+/// Ordered behind all that came before it.
+template <class M>
+THALWEG_DEVICE void give_released(M m, const Signal& signal, u64 run) {
+  if (signal.word == nullptr) return;
+  if (signal.add != 0) {
+    m.add_release(signal.word, value_in(signal, run));
+  } else {
+    m.release(signal.word, value_in(signal, run));
+  }
+}
+
+/// A word of each step, behind the state: how many of those that share it have done their part, over all runs.
+THALWEG_DEVICE u64* shared_word(ProgramState* state, u32 step) { return reinterpret_cast<u64*>(state + 1) + step; }
+
 /// What a doorbell is for. Then, behind a fence: the doorbell.
 template <class M>
 THALWEG_DEVICE void tell_carrier(M m, const Step& step, u64 run) {

@@ -23,26 +23,11 @@
 // blocks, item): of the part's ready steps, those in which this thread has bytes to move; move(m, step, recv_buffer, ...) moves
 // its share of one, to its target or to a receive buffer.
 #pragma once
-#include <thalweg/device/channel_steps.hpp>
-#include <thalweg/device/wait.hpp>
-
 #include "devices/program/step_times.hpp"
 #include "devices/program/timeout.hpp"
+#include "devices/program/watch.hpp"
 
 namespace thalweg::device {
-
-constexpr u32 kSlotWord = 3;  // beside Compare: a word of a channel's slot
-
-/// What a step waits for; word null: nothing.
-struct Watch {
-  const u64* word;
-  u64 value;
-  u32 how;  // Compare, or kSlotWord: value is the number of the operation
-
-  THALWEG_DEVICE bool reached(u64 found) const {
-    return how == kSlotWord ? slot_reached(found, value) : holds(found, static_cast<Compare>(how), value);
-  }
-};
 
 /// What a step needs to be ready. Fetched once where a lane has one step.
 struct Needs {
@@ -126,15 +111,14 @@ class ProgramExecutor {
   }
   THALWEG_DEVICE bool early() const { return blocks_ == 1 && (Group::one_poll || count_ <= group_.lanes()); }
   THALWEG_DEVICE bool polls(u32 i) const { return group_.lane() < group_.lanes() && i < count_; }
-  THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(reinterpret_cast<u64*>(state_ + 1) + step); }
+  THALWEG_DEVICE u32* words(u32 step) const { return reinterpret_cast<u32*>(shared_word(state_, step)); }
   THALWEG_DEVICE u32 all_done() const { return static_cast<u32>(run_ + 1) * blocks_; }
   static THALWEG_DEVICE bool moves(StepKind kind) { return kind <= StepKind::reduce; }
   /// Each block detects its end itself; for all other kinds the words have it.
   static THALWEG_DEVICE bool only_polls(StepKind kind) { return kind == StepKind::wait || kind == StepKind::take; }
 
-  THALWEG_DEVICE Watch watch_slot(const u64* count, u64* const* slots, u64 offset) const {
-    const u64 n = m_.load(count) + offset;
-    return {read_pointer(m_, slots) + n % kSlots, n, kSlotWord};
+  THALWEG_DEVICE Watch watch_next(const u64* count, u64* const* slots, u64 offset) const {
+    return watch_slot(read_pointer(m_, slots), m_.load(count) + offset);
   }
 
   THALWEG_DEVICE Watch watch(const Step& step) const {
@@ -143,9 +127,9 @@ class ProgramExecutor {
     const RecvEnd* const recv = static_cast<const RecvEnd*>(step.end);
     switch (step.kind) {
       case StepKind::send:
-        return watch_slot(&send->count, &send->credits, step.operand);
+        return watch_next(&send->count, &send->credits, step.operand);
       case StepKind::take:
-        return watch_slot(&recv->taken, &recv->flags, step.operand);
+        return watch_next(&recv->taken, &recv->flags, step.operand);
       case StepKind::post:
         return {&recv->taken, m_.load(&recv->posted) + step.operand + 1 - kSlots, ge};
       case StepKind::wait:
@@ -344,10 +328,7 @@ class ProgramExecutor {
     bool any = false;
     for (u32 i = group_.lane(); polls(i); i += group_.lanes()) {  // each step by one lane
       const Step& step = group_.step(i);
-      u64* count = nullptr;
-      if (step.kind == StepKind::send) count = &static_cast<SendEnd*>(step.end)->count;
-      if (step.kind == StepKind::post) count = &static_cast<RecvEnd*>(step.end)->posted;
-      if (step.kind == StepKind::take) count = &static_cast<RecvEnd*>(step.end)->taken;
+      u64* const count = count_of(step);
       if (count == nullptr || step.operand2 == 0) continue;
       m_.store(count, m_.load(count) + step.operand2);
       any = true;
@@ -379,8 +360,7 @@ class ProgramExecutor {
       if (!group_.any_ready()) continue;
       if (group_.lane() != group_.first_ready()) return;
       const Watch own = needs_of(i).watch;
-      const bool slot = own.how == kSlotWord;
-      return fail(m_, guard_, code, i, slot ? own.value + 1 : own.value, slot ? found >> 16 : found);
+      return fail(m_, guard_, code, i, own.expected(), own.shown(found));
     }
     if (group_.leader()) fail(m_, guard_, code, count_, 0, 0);  // other blocks' shares are missing
   }

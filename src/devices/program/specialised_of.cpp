@@ -2,6 +2,10 @@
 // Which programs need less than a ProgramExecutor.
 #include "devices/program/specialised_of.hpp"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "thalweg/device/side.hpp"
 
 namespace thalweg::impl {
@@ -87,18 +91,63 @@ bool in_order(std::span<const Step> steps, std::span<const uint32_t> after, Spec
   return true;
 }
 
+/// Does a step wait for nothing but a word of its own, and no step of the list for it? A message that has arrived comes after its credit.
+bool alone(std::span<const Step> steps, std::span<const uint32_t> after, const Step& step) {
+  const auto behind = after.subspan(step.first_after, step.after_count);
+  return std::all_of(behind.begin(), behind.end(), [&](uint32_t each) {
+    const Step& earlier = steps[each & ~device::kOwnShare];
+    return step.kind == StepKind::take && earlier.kind == StepKind::post && earlier.end == step.end;
+  });
+}
+
+/// All of them, each of another end of a channel, and as many of a kind as a warp polls at once; more than one polled step or move.
+Specialised independent(std::span<const Step> steps, std::span<const uint32_t> after) {
+  Specialised specialised;
+  std::set<std::pair<const void*, StepKind>> ends;
+  for (const Step& step : steps) {
+    if (!alone(steps, after, step)) return {};
+    if (step.end != nullptr && !ends.emplace(step.end, step.kind).second) return {};
+    if (step.kind == StepKind::post) {
+      ++specialised.posts;
+    } else if (polls(step)) {
+      ++specialised.polls;
+    } else if (moves(step) && (step.kind == StepKind::signal || step.word == nullptr)) {
+      ++specialised.moves;
+      specialised.copies += step.kind == StepKind::copy ? 1 : 0;
+    } else {
+      return {};
+    }
+  }
+  const uint32_t most = std::max({specialised.moves, specialised.polls, specialised.posts});
+  if (most > device::kMostIndependent || specialised.moves + specialised.polls < 2) return {};
+  specialised.move = Move::independent;
+  return specialised;
+}
+
 }  // namespace
 
 Specialised specialised_of(std::span<const Step> steps, std::span<const uint32_t> after) {
   Specialised specialised;
   uint32_t moving = 0;
-  if (!count(steps, &specialised, &moving) || !in_order(steps, after, &specialised)) return {};
+  if (!count(steps, &specialised, &moving) || !in_order(steps, after, &specialised)) return independent(steps, after);
   if (specialised.post_step != kNoStep &&
       (specialised.poll != Poll::take || steps[specialised.post_step].end != steps[specialised.poll_step].end))
     return {};
   while (specialised.first_signal < steps.size() && steps[specialised.first_signal].signal.word == nullptr)
     ++specialised.first_signal;
   return specialised;
+}
+
+std::vector<uint32_t> independent_order(std::span<const Step> steps) {
+  std::vector<uint32_t> order;
+  const auto add = [&](auto is) {
+    for (uint32_t i = 0; i < steps.size(); ++i)
+      if (is(steps[i])) order.push_back(i);
+  };
+  add(moves);
+  add(polls);
+  add([](const Step& step) { return step.kind == StepKind::post; });
+  return order;
 }
 
 }  // namespace thalweg::impl

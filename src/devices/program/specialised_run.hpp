@@ -16,12 +16,13 @@
 //
 // Nothing here can deadlock: copies wait for nothing, credits are given first, and nothing depends on a poll that comes
 // last. A step whose wait fails records its number, as a ProgramExecutor's does.
+//
+// Of independent steps this is what a block does around what its warps do (independent_run.hpp): begin, arrive, count, end.
 #pragma once
-#include <thalweg/device/channel_steps.hpp>
-
 #include "devices/program/specialised.hpp"
 #include "devices/program/step_times.hpp"
 #include "devices/program/timeout.hpp"
+#include "devices/program/watch.hpp"
 
 namespace thalweg::device {
 
@@ -42,11 +43,6 @@ constexpr u32 kFailed = 1, kShut = 2;  // of an outcome
 constexpr u64 kOneArrived = u64{1} << 32;
 
 enum class Ready : u32 { no, yes, failed };
-
-template <class M>
-THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
-  record(m, guard.abort_flag, guard.failure, code, what, expected, found);
-}
 
 /// Steps: step(i), a reference.
 template <class Kind, class M, class Steps>
@@ -154,15 +150,9 @@ class SpecialisedRun {
         give(m_, signal, run_);
         if (program_.times != nullptr && steps_.step(i).kind == StepKind::signal) at_once(i);
       }
-    } else if (kind_.move != Move::none && lane == 0) {
+    } else if (kind_.move != Move::none && kind_.move != Move::independent && lane == 0) {
       if (kind_.move == Move::send) return finish_send();
-      const Signal& signal = move_step().signal;
-      if (signal.word == nullptr) return true;
-      if (signal.add != 0) {
-        m_.add_release(signal.word, value_in(signal, run_));
-      } else {
-        m_.release(signal.word, value_in(signal, run_));
-      }
+      give_released(m_, move_step().signal, run_);
     }
     return true;
   }
@@ -213,7 +203,7 @@ class SpecialisedRun {
   }
   /// What all threads move.
   THALWEG_DEVICE void note_moves(bool ended) const {
-    if (program_.times == nullptr) return;
+    if (program_.times == nullptr || kind_.move == Move::independent) return;
     const bool list = kind_.move == Move::list;
     const u32 first = list ? 0 : specialised_.move_step;
     const u32 end = list ? program_.step_count : kind_.move == Move::none ? first : first + 1;
@@ -225,7 +215,9 @@ class SpecialisedRun {
   THALWEG_DEVICE bool polls_first() const {
     return kind_.poll != Poll::none && (kind_.move == Move::none || specialised_.behind != 0);
   }
+  /// Or: the end of the run is told of what no step of its own has told of.
   THALWEG_DEVICE bool announces() const {
+    if (kind_.move == Move::independent) return specialised_.copies != 0;
     return kind_.move == Move::send || kind_.move == Move::list ||
            (kind_.move != Move::none && move_step().signal.word != nullptr);
   }

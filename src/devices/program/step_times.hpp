@@ -12,16 +12,25 @@ THALWEG_DEVICE StepTime* step_time(StepTime* times, u32 kept_runs, u32 steps, u6
   return times + (run & (kept_runs - 1)) * (u64{steps} + 1) + step;
 }
 template <class M>
-THALWEG_DEVICE_COLD void keep_begin(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+THALWEG_DEVICE void note_begin(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
   m.store(&step_time(times, kept_runs, steps, run, step)->begun, m.nanoseconds());
 }
 template <class M>
-THALWEG_DEVICE_COLD void keep_end(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+THALWEG_DEVICE void note_end(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
   StepTime* const to = step_time(times, kept_runs, steps, run, step);
   const u64 ended = m.nanoseconds();
   m.store(&to->ended, ended);
   m.store(&to->run, run + 1);
   m.store(&to->check, ended ^ (run + 1));
+}
+// The same, apart from what notes.
+template <class M>
+THALWEG_DEVICE_COLD void keep_begin(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+  note_begin(m, times, kept_runs, steps, run, step);
+}
+template <class M>
+THALWEG_DEVICE_COLD void keep_end(M m, StepTime* times, u32 kept_runs, u32 steps, u64 run, u32 step) {
+  note_end(m, times, kept_runs, steps, run, step);
 }
 
 // An exchange has no steps, and its blocks end one by one: from block 0's begin to the last block's end, whichever that is. It is known by

@@ -14,7 +14,7 @@ constexpr i64 kAlreadyAborted = 1;
 
 /// The clock, the abort flag, the host's word. clocks: how often it was asked before.
 template <class M>
-THALWEG_DEVICE_COLD TimeoutCheck check_timeout(M m, Guard guard, u64 since, u32 clocks) {
+THALWEG_DEVICE TimeoutCheck ask_timeout(M m, const Guard& guard, u64 since, u32 clocks) {
   const u64 now = m.nanoseconds();
   if (since == 0) since = now;  // not by `clocks`, which begin anew where a wait takes many minutes
   if (abort_flag_set(m, guard)) return {kAlreadyAborted, since};
@@ -22,6 +22,16 @@ THALWEG_DEVICE_COLD TimeoutCheck check_timeout(M m, Guard guard, u64 since, u32 
     if (const i64 aborted = static_cast<i64>(m.load(guard.abort)); aborted != 0) return {aborted, since};
   }
   return {now - since >= guard.limit_ns ? kTimedOut : 0, since};
+}
+
+/// The same, apart from what asks.
+template <class M>
+THALWEG_DEVICE_COLD TimeoutCheck check_timeout(M m, Guard guard, u64 since, u32 clocks) {
+  return ask_timeout(m, guard, since, clocks);
+}
+template <class M>
+THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
+  record(m, guard.abort_flag, guard.failure, code, what, expected, found);
 }
 
 }  // namespace thalweg::device

@@ -20,12 +20,12 @@ using device::Step;
 using device::StepKind;
 using Bytes = std::vector<std::byte>;
 
-constexpr const char* kForms[] = {"copies", "chain", "wait", "channel", "messages"};
+constexpr const char* kForms[] = {"copies", "chain", "wait", "channel", "messages", "exchange"};
 static_assert(std::size(kForms) == static_cast<size_t>(Form::count_));
 constexpr uint32_t kMostTurns = 200'000;
 constexpr uint64_t kAborted = static_cast<uint64_t>(int64_t{TW_ERR_PEER_LOST});
 
-bool has_messages(Form form) { return form == Form::channel || form == Form::messages; }
+bool has_messages(Form form) { return form == Form::channel || form == Form::messages || form == Form::exchange; }
 device::Side at(std::byte* address) { return {reinterpret_cast<uint64_t>(address), ~0ull, {0, 0}, {0, 0, 0}, nullptr, 0}; }
 
 /// A prepared program, and the blocks of its run that are not over.
@@ -64,9 +64,8 @@ class One {
     device::ProgramState& state = *state_at();
     state.runs = before;
     if (shape_.specialised.known() && blocks_ > 1) state.arrived = before * blocks_ * device::kOneArrived;
-    auto* const words = reinterpret_cast<uint64_t*>(&state + 1);
-    for (size_t i = 0; !shape_.specialised.known() && i < steps_.size(); ++i)
-      words[i] = static_cast<uint32_t>(before * blocks_);
+    for (uint32_t i = 0; i < steps_.size(); ++i)
+      *device::shared_word(&state, i) = static_cast<uint32_t>(before * sharers(steps_[i]));
     for (uint32_t block = 0; block < blocks_; ++block) owner_words()[block] = 2 * before;
     run_ = {steps_, after_, 0, reinterpret_cast<uint64_t>(state_.data()), {&state.abort_flag, &failure, &abort, ~0ull >> 1},
             shape_};
@@ -91,6 +90,13 @@ class One {
   device::u64 abort = 0;
 
  private:
+  /// That count themselves in a step's word.
+  uint32_t sharers(const Step& step) const {
+    if (!shape_.specialised.known()) return blocks_;
+    if (shape_.specialised.move != device::Move::independent || step.kind > StepKind::send) return 0;
+    const uint32_t all = device::ItemShare{0, blocks_, shape_.item, 1}.blocks(step);
+    return all == 1 ? 0 : all;
+  }
   device::ProgramState* state_at() { return reinterpret_cast<device::ProgramState*>(state_.data()); }
   device::u64* owner_words() { return device::owner_words(state_at(), static_cast<uint32_t>(steps_.size())); }
 
@@ -120,7 +126,7 @@ class Site {
   /// The number of the run as its program counts it.
   uint64_t number(uint32_t run) const { return p_.before + run; }
   bool set_up();
-  void set_up_channel();
+  void set_up_channels();
   void begin(uint32_t run);
   void go_on(uint32_t run);
   void check_words(uint32_t run);
@@ -144,21 +150,27 @@ class Site {
   std::deque<Moved> moved_;
   std::deque<One> programs_;
   device::u64 waited_ = 0;  // the word of a wait
-  device::SendEnd sender_{};
-  device::RecvEnd receiver_{};
-  device::u64 credits_[device::kSlots] = {}, flags_[device::kSlots] = {};
+  struct Channel {
+    device::SendEnd sender{};
+    device::RecvEnd receiver{};
+    device::u64 credits[device::kSlots] = {}, flags[device::kSlots] = {};
+  };
+  Channel& channel_of(uint32_t message) { return channels_[p_.form == Form::exchange ? message : 0]; }
+  std::deque<Channel> channels_;
   std::vector<device::RecvBuffer> recv_buffers_;
 };
 
-void Site::set_up_channel() {
+void Site::set_up_channels() {
   recv_buffers_.resize(device::kRecvBuffers);
   for (uint32_t i = 0; i < p_.steps; ++i) recv_buffers_[i] = {at(moved_[i].to.data()), p_.bytes};
-  sender_.credits = receiver_.credits = credits_;
-  sender_.flags = receiver_.flags = flags_;
-  sender_.recv_buffers = recv_buffers_.data();
-  sender_.count = receiver_.posted = receiver_.taken = p_.messages;
-  for (uint64_t n = p_.messages - device::kSlots; p_.messages != 0 && n != p_.messages; ++n) {
-    credits_[n % device::kSlots] = flags_[n % device::kSlots] = device::slot_word(n, 0);
+  channels_.resize(p_.form == Form::exchange ? p_.steps : 1);
+  for (Channel& channel : channels_) {
+    channel.sender.credits = channel.receiver.credits = channel.credits;
+    channel.sender.flags = channel.receiver.flags = channel.flags;
+    channel.sender.recv_buffers = recv_buffers_.data();
+    channel.sender.count = channel.receiver.posted = channel.receiver.taken = p_.messages;
+    for (uint64_t n = p_.messages - device::kSlots; p_.messages != 0 && n != p_.messages; ++n)
+      channel.credits[n % device::kSlots] = channel.flags[n % device::kSlots] = device::slot_word(n, 0);
   }
 }
 
@@ -166,14 +178,14 @@ bool Site::set_up() {
   for (uint32_t i = 0; i < p_.steps; ++i) moved_.push_back({Bytes(p_.bytes + 16), Bytes(p_.bytes + 16), {}});
   One& first = programs_.emplace_back(p_.blocks);
   if (has_channel()) {
-    set_up_channel();
+    set_up_channels();
     One& second = programs_.emplace_back(p_.far_blocks);
     for (uint32_t i = 0; i < p_.steps; ++i) {
-      first.send(&sender_, moved_[i].from.data(), p_.bytes);
+      first.send(&channel_of(i).sender, moved_[i].from.data(), p_.bytes);
       Step& post = second.add(StepKind::post);
-      post.end = &receiver_;
+      post.end = &channel_of(i).receiver;
       post.recv_buffer = i;
-      second.add(StepKind::take).end = &receiver_;
+      second.add(StepKind::take).end = &channel_of(i).receiver;
     }
     return first.prepare(p_.before) && second.prepare(p_.before);
   }
@@ -261,9 +273,11 @@ void Site::check_good(uint32_t run) {
     if (signals() && one.word != (p_.adds ? one.word_before + value : value)) wrong(run, "its signal has another value");
   }
   if (!has_channel()) return;
-  const uint64_t over = p_.messages + (run + 1) * p_.steps;
-  if (sender_.count != over) wrong(run, "the sends are not counted");
-  if (receiver_.posted != over || receiver_.taken != over) wrong(run, "the receives are not counted");
+  const uint64_t over = p_.messages + (run + 1) * (p_.form == Form::exchange ? 1 : p_.steps);
+  for (const Channel& channel : channels_) {
+    if (channel.sender.count != over) wrong(run, "the sends are not counted");
+    if (channel.receiver.posted != over || channel.receiver.taken != over) wrong(run, "the receives are not counted");
+  }
 }
 
 /// The run in which something fails, and one behind it.
@@ -326,6 +340,7 @@ Prepared generate_prepared(uint64_t seed) {
   p.bytes = random.of({1u, 8u, 16u, 64u, 100u, 256u, 1000u, 1024u});
   if (p.form == Form::copies) p.steps = 1 + random.below(3);
   if (p.form == Form::chain || p.form == Form::messages) p.steps = 2 + random.below(2);
+  if (p.form == Form::exchange) p.steps = 2 + random.below(31);
   p.runs = 1 + random.below(6);
   p.before = near(random, {31, 32, 33}, p.blocks);
   if (has_messages(p.form)) p.messages = near(random, {32, 47, 48}, 1);

@@ -8,10 +8,10 @@
 
 namespace thalweg::model {
 
-enum class Form : uint8_t { copies, chain, wait, channel, messages, count_ };
+enum class Form : uint8_t { copies, chain, wait, channel, messages, exchange, count_ };
 const char* name_of(Form form);
 
-/// One program, or two joined by a channel.
+/// One program, or two joined by a channel; exchange: by a channel for each message.
 struct Prepared {
   uint64_t seed = 0;
   Form form = Form::copies;
@@ -20,7 +20,7 @@ struct Prepared {
   uint32_t steps = 1;     // copies, or messages of a run
   uint32_t runs = 3;      // triggered
   uint64_t before = 0;    // runs that are over
-  uint64_t messages = 0;  // of the channel that are over
+  uint64_t messages = 0;  // of a channel that are over
   uint64_t value = 0;     // of the signals' words in run 0
   bool adds = false;      // the signals add
   bool behind = false;    // the copy waits for the wait

@@ -10,6 +10,7 @@
 
 #include "devices/kernels/block_group.hpp"
 #include "devices/kernels/copies.hpp"
+#include "devices/kernels/independent.hpp"
 #include "devices/kernels/persistent.hpp"
 #include "devices/kernels/specialised.hpp"
 #include "devices/kernels/words.hpp"
@@ -264,6 +265,72 @@ TEST(KernelTexts, ASpecialisedSendIntoTooLittleRoomMovesNothing) {
     EXPECT_EQ(one.failure.code, TW_ERR_TRUNCATED);
     EXPECT_EQ(flags[0], device::slot_word(0, static_cast<u64>(-TW_ERR_TRUNCATED)));
   }
+}
+
+/// A message each way between two channels of one program, copies with and without a signal, a wait; inline and placed.
+TEST(KernelTexts, IndependentStepsInAnyOrder) {
+  constexpr size_t kPitch = 48, kRow = 24, kBytes = 777;
+  Bytes source(kBytes), target(2 * kBytes + kPitch), a(1003), b(1003), empty(1);
+  std::vector<unsigned char> expected = target.all;
+  u64 credits[device::kSlots] = {}, flags[device::kSlots] = {}, there = 5, word = 0;
+  std::vector<device::RecvBuffer> recv_buffers(device::kRecvBuffers);
+  recv_buffers[3] = {device::rows_at(target.data(), kRow, kPitch), kBytes};
+  device::SendEnd sender{};
+  device::RecvEnd receiver{};
+  sender.credits = receiver.credits = credits;
+  sender.flags = receiver.flags = flags;
+  sender.recv_buffers = recv_buffers.data();
+  device::Step take{}, post{}, send{};
+  take.kind = device::StepKind::take;
+  post.kind = device::StepKind::post;
+  send.kind = device::StepKind::send;
+  take.end = post.end = &receiver;
+  send.end = &sender;
+  post.recv_buffer = 3;
+  send.from = device::contiguous_at(source.data());
+  send.bytes = kBytes;
+  device::Step nothing = copy_step(empty, empty, nullptr);
+  nothing.bytes = 0;
+  Prepared one({wait_step(&there, 5), send, copy_step(b, a, &word), post, take, nothing});
+  ProgramShape shape;
+  ASSERT_EQ(arrange(one.steps, {}, 1, kMostBlocks, &shape), TW_OK);
+  ASSERT_EQ(shape.specialised.move, Move::independent);
+  one.common.specialised = shape.specialised;
+  one.common.item = shape.item;
+  const std::vector<uint32_t> order = independent_order(one.steps);
+  ProgramArguments placed = one.common;
+  placed.numbers = order.data();
+  IndependentShared shared;
+  for (u64 run = 0; run < 3; ++run) {
+    for (size_t i = 0; i < kBytes; ++i) {
+      source.data()[i] ^= static_cast<unsigned char>(run + 7);
+      expected[Bytes::kGuard + i / kRow * kPitch + i % kRow] = source.data()[i];
+    }
+    a.data()[run] ^= 1;
+    there = 5 + run;
+    if (run == 1) {
+      run_independent(placed, placed, shared);
+    } else {
+      run_independent(one.inlined<LargeProgram>(), one.common, shared);
+    }
+    EXPECT_EQ(one.failure.code, 0);
+    EXPECT_EQ(target.all, expected);
+    EXPECT_EQ(std::memcmp(b.data(), a.data(), a.size()), 0);
+    EXPECT_EQ(word, run + 1);
+    EXPECT_EQ(sender.count, run + 1);
+    EXPECT_EQ(receiver.posted, run + 1);
+    EXPECT_EQ(receiver.taken, run + 1);
+    EXPECT_EQ(one.common.program.state->runs, run + 1);
+  }
+  one.common.program.guard.limit_ns = 1;  // what it waits for does not come
+  run_independent(one.inlined<LargeProgram>(), one.common, shared);
+  EXPECT_EQ(one.failure.code, TW_ERR_TIMED_OUT);
+  EXPECT_EQ(one.failure.what, 0u);
+  EXPECT_EQ(one.failure.expected, 8u);
+  EXPECT_EQ(one.failure.found, 7u);
+  EXPECT_EQ(one.common.program.state->closed, 4u);
+  run_independent(one.inlined<LargeProgram>(), one.common, shared);
+  EXPECT_EQ(one.common.program.state->runs, 3u);
 }
 
 TEST(KernelTexts, APersistentBlockDoesItsCommandsAndEnds) {

@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
 #include <vector>
 
 #include "devices/program.hpp"
+#include "devices/program/item_share.hpp"
 #include "thalweg/device/side.hpp"
 
 namespace thalweg::impl {
@@ -27,8 +30,9 @@ struct Steps {
     step.first_after = static_cast<uint32_t>(after.size());
     step.after_count = static_cast<uint32_t>(earlier.size());
     step.signal.word = kind == StepKind::signal || kind == StepKind::wait ? &word : nullptr;
-    step.word = &word;
-    step.end = kind == StepKind::send ? ends : ends + 1;
+    step.word = kind == StepKind::atomic || kind == StepKind::ring || kind == StepKind::await ? &word : nullptr;
+    const bool in_channel = kind == StepKind::send || kind == StepKind::post || kind == StepKind::take;
+    step.end = !in_channel ? nullptr : kind == StepKind::send ? ends : ends + 1;
     after.insert(after.end(), earlier.begin(), earlier.end());
     return step;
   }
@@ -157,11 +161,106 @@ TEST(Specialised, Channels) {
   expect_none(again);
   Steps both = exchange;
   both.copy(4096, 8192, 100);
-  expect_none(both);
+  expect(both, Poll::none, Move::independent);
   Steps alone;
   alone.add(StepKind::wait);
   alone.add(StepKind::post);
   expect_none(alone);
+}
+
+/// Sends to and receives from so many neighbours.
+Steps neighbours(uint32_t count, std::vector<char>* ends) {
+  ends->resize(2 * count);
+  Steps halo;
+  for (uint32_t i = 0; i < count; ++i) {
+    halo.add(StepKind::post).end = &(*ends)[i];
+    halo.add(StepKind::take, {2 * i}).end = &(*ends)[i];
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    Step& send = halo.add(StepKind::send);
+    send.end = &(*ends)[count + i];
+    send.bytes = 8 << i % 16;
+    send.from = device::contiguous_at(8192);
+  }
+  return halo;
+}
+
+TEST(Specialised, IndependentStepsUpToAWarpsLanes) {
+  std::vector<char> ends;
+  for (const uint32_t count : {2u, 26u, device::kMostIndependent}) {
+    Steps halo = neighbours(count, &ends);
+    expect(halo, Poll::none, Move::independent);
+    const Specialised found = halo.specialised();
+    EXPECT_EQ(found.moves, count);
+    EXPECT_EQ(found.polls, count);
+    EXPECT_EQ(found.posts, count);
+    const std::vector<uint32_t> order = independent_order(halo.steps);
+    for (uint32_t i = 0; i < count; ++i) {
+      EXPECT_EQ(order[i], 2 * count + i);
+      EXPECT_EQ(order[count + i], 2 * i + 1);
+      EXPECT_EQ(order[2 * count + i], 2 * i);
+    }
+    ProgramShape shape;
+    ASSERT_EQ(arrange(halo.steps, halo.after, 0, kMostBlocks, &shape), TW_OK);
+    EXPECT_EQ(shape.specialised.move, Move::independent);
+    std::vector<std::byte> placed(placed_bytes(halo.steps, halo.after, shape));
+    place(halo.steps, halo.after, shape, placed.data());
+    EXPECT_EQ(
+        std::memcmp(placed.data() + halo.steps.size() * sizeof(Step) + halo.after.size() * 4, order.data(), order.size() * 4),
+        0);
+  }
+  expect_none(neighbours(device::kMostIndependent + 1, &ends));
+}
+
+/// Whoever has a share counts himself: who shares, in each block and in how many, is what each of them computes of the others.
+TEST(ItemShare, SharersKnowHowManyTheyAre) {
+  std::mt19937 random(std::random_device{}());
+  for (int turn = 0; turn < 3000; ++turn) {
+    const uint32_t warps = 1u << random() % 5, blocks = 1u << random() % 7, all = warps * blocks, item = 256u << random() % 3;
+    Step step{};
+    step.bytes = random() % 3 == 0 ? random() % 5 : random() % (uint64_t{item} * all * 3);
+    step.recv_buffer = random() % 3000;
+    std::vector<uint32_t> in_block(blocks);
+    std::set<uint32_t> having;
+    uint32_t sharers = 0;
+    for (uint32_t rank = 0; rank < all; ++rank) {
+      if (!device::ItemShare{rank, all, item, warps}.has(step)) continue;
+      ++sharers;
+      ++in_block[rank / warps];
+      having.insert(rank / warps);
+    }
+    for (uint32_t rank = 0; rank < all; ++rank) {
+      const device::ItemShare share{rank, all, item, warps};
+      ASSERT_EQ(share.sharers(step), sharers);
+      ASSERT_EQ(share.sharers_in_block(step), in_block[rank / warps]) << rank << " of " << all;
+      ASSERT_EQ(share.blocks(step), having.size());
+    }
+  }
+}
+
+TEST(Specialised, StepsThatWaitForOthersAreNotIndependent) {
+  std::vector<char> ends;
+  Steps relay = neighbours(3, &ends);  // a send of what has come
+  relay.add(StepKind::send, {1}).end = ends.data();
+  expect_none(relay);
+  Steps twice = neighbours(3, &ends);  // the second message of a channel
+  twice.add(StepKind::send).end = twice.steps.back().end;
+  twice.steps.back().end = twice.steps[6].end;
+  expect_none(twice);
+  Steps other = neighbours(3, &ends);  // a receive behind another one's credit
+  other.after[0] = 2;
+  std::swap(other.after[0], other.after[1]);
+  expect_none(other);
+  Steps atomic = neighbours(3, &ends);
+  atomic.add(StepKind::atomic).atomic_bytes = 8;
+  expect_none(atomic);
+  Steps bounced = neighbours(3, &ends);  // as many bytes as another step finds
+  bounced.copy(4096, 8192, 100);
+  bounced.steps.back().word = &Steps::word;
+  expect_none(bounced);
+  Steps waits;
+  for (int i = 0; i < 2; ++i) waits.add(StepKind::wait);
+  expect(waits, Poll::none, Move::independent);
 }
 
 }  // namespace

@@ -63,6 +63,12 @@ THALWEG_DEVICE bool last_of(u32* counter, u32 count) {
   asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
   return before == count - 1;
 }
+/// Of threads of a block, in its shared memory.
+THALWEG_DEVICE u32 arrive_in_block(u32* counter) {
+  u32 before;
+  asm volatile("atom.acq_rel.cta.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
 /// Sets the lowest bit. What the word held; what is loaded later was stored before it was cleared.
 template <class M>
 THALWEG_DEVICE u64 take_lowest_bit(M, u64* word) {

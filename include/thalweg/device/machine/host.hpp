@@ -49,6 +49,7 @@ THALWEG_DEVICE void full_fence() { fence(); }
 THALWEG_DEVICE void full_fence_near() { fence(); }
 
 THALWEG_DEVICE u32 arrive(u32* counter) { return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL); }
+THALWEG_DEVICE u32 arrive_in_block(u32* counter) { return (*counter)++; }
 THALWEG_DEVICE bool last_of(u32* counter, u32 count) {
   if (__atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL) != count - 1) return false;
   __atomic_store_n(counter, 0u, __ATOMIC_RELEASE);

@@ -7,6 +7,7 @@
 #include "devices/kernels/exchange.hpp"
 #include "devices/kernels/exchange_counted.hpp"
 #include "devices/kernels/exchange_symmetric.hpp"
+#include "devices/kernels/independent.hpp"
 #include "devices/kernels/persistent.hpp"
 #include "devices/kernels/specialised.hpp"
 #include "devices/kernels/words.hpp"
@@ -111,5 +112,12 @@ THALWEG_MOVE(send)
 THALWEG_LISTS(thalweg_specialised_list, none)
 THALWEG_LISTS(thalweg_specialised_wait_list, wait)
 THALWEG_LISTS(thalweg_specialised_take_list, take)
+#define THALWEG_INDEPENDENT(name, Arguments, common)                  \
+  THALWEG_KERNEL(name)(const __grid_constant__ Arguments arguments) { \
+    __shared__ IndependentShared shared;                              \
+    run_independent(arguments, common, shared);                       \
+  }
+THALWEG_INDEPENDENT(thalweg_specialised_independent_large, LargeProgram, arguments.common)
+THALWEG_INDEPENDENT(thalweg_specialised_independent_placed, ProgramArguments, arguments)
 
 }  // namespace thalweg::impl::kernels
