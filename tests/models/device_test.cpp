@@ -121,8 +121,7 @@ TEST(DeviceModels, AFailureIsWholeWhenItsCodeIsThere) {
 /// The host says how much it was.
 TEST(DeviceModels, WhatTheHostCarriesIsThereAndFreeBehindIt) {
   expect_code("src/plans/proxied.cpp",
-              {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)",
-               "__atomic_store_n(self.received, info->length, __ATOMIC_RELAXED);",
+              {"__atomic_load_n(ring, __ATOMIC_ACQUIRE)", "__atomic_store_n(self.received, info->length, __ATOMIC_RELAXED);",
                "__atomic_store_n(done, seen.load(std::memory_order_relaxed), __ATOMIC_RELEASE);"});
   expect_code("src/devices/program/program_executor.hpp",
               {"*found = m_.acquire(own.watch.word);", "tell_carrier(m_, step, run_);",
