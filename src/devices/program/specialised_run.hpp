@@ -44,6 +44,11 @@ constexpr u64 kOneArrived = u64{1} << 32;
 
 enum class Ready : u32 { no, yes, failed };
 
+template <class M>
+THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
+  record(m, guard.abort_flag, guard.failure, code, what, expected, found);
+}
+
 /// Steps: step(i), a reference.
 template <class Kind, class M, class Steps>
 class SpecialisedRun {

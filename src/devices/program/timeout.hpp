@@ -29,9 +29,5 @@ template <class M>
 THALWEG_DEVICE_COLD TimeoutCheck check_timeout(M m, Guard guard, u64 since, u32 clocks) {
   return ask_timeout(m, guard, since, clocks);
 }
-template <class M>
-THALWEG_DEVICE_COLD void fail_cold(M m, Guard guard, i64 code, u64 what, u64 expected, u64 found) {
-  record(m, guard.abort_flag, guard.failure, code, what, expected, found);
-}
 
 }  // namespace thalweg::device
